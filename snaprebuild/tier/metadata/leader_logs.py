@@ -68,11 +68,17 @@ class LeaderLogs:
         logs: of each partition, one for each replica that was named.
         log_starts: by topic and number, as an option names them.
         findings: files that could not be read.
+        names: topic and number of each partition directory that was there, whatever its topic id; None if no log directory was named.
     """
 
     logs: Mapping[TopicIdPartition, Sequence[LeaderLog]] = field(default_factory=dict)
     log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    names: frozenset[tuple[str, int]] | None = None
+
+    def has_no_log(self, partition: TopicIdPartition) -> bool:
+        """Whether log directories were named, and none has a directory of this name."""
+        return self.names is not None and (partition.topic, partition.partition) not in self.names
 
     def newest(self, partition: TopicIdPartition) -> LeaderLog | None:
         """The log with the greatest leader epoch, which is that of the leader or of its successor; None without any."""
@@ -133,7 +139,11 @@ def read_leader_logs(log_dirs: Sequence[str], options: Sequence[str], run: Run) 
         if topic_id is not None:
             name = source.directory.name
             logs.setdefault(TopicIdPartition(name.topic, topic_id, name.partition), []).append(log)
-    return LeaderLogs(logs, log_starts, tuple(findings))
+    names = None
+    if opened is not None:
+        directories = [each.directory.name for each in opened.partitions]
+        names = frozenset((each.topic, each.partition) for each in directories)
+    return LeaderLogs(logs, log_starts, tuple(findings), names)
 
 
 def _leader_log(source: PartitionSource) -> LeaderLog:

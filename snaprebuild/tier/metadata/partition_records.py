@@ -20,7 +20,7 @@ from formats.errors import FormatError
 from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.published import Natural, Part, Uuid
 from snaprebuild.storage.partition_names import TopicPartition, named
@@ -37,17 +37,19 @@ from snaprebuild.tier.metadata.copy_record import (
     prefix_fault,
 )
 from snaprebuild.tier.metadata.leader_logs import LeaderLog
-from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
+from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets, highest_remote_offset
 from snaprebuild.tier.remote_partition import ICEBERG_LACKS, RemoteCopy, RemotePartition, was_not_handed_out
 from snaprebuild.tier.remote_store import CopyState, unrecorded_states
 
 __all__ = [
     "CopyDecision",
+    "GapSegment",
     "MetadataCopy",
     "MetadataPartition",
     "PartitionRecords",
     "RecordsRefusal",
     "RefusalCause",
+    "check_gap_segments",
     "partition_records",
 ]
 
@@ -118,6 +120,17 @@ class RecordsRefusal(Part, frozen=True):
     """First offset concerned."""
 
 
+class GapSegment(Part, frozen=True):
+    """A segment on the leader's disk with offsets that are in no copy. The leader takes it for uploaded, and deletes it."""
+
+    start_offset: Natural
+    """Base offset."""
+    end_offset: Natural
+    """Last offset."""
+    segment_bytes: Natural
+    """Size of the segment."""
+
+
 class MetadataCopy(Part, frozen=True):
     """A copy of a segment and its record."""
 
@@ -154,6 +167,8 @@ class MetadataPartition(TopicPartition, frozen=True):
     """Records of the copies that are included: two of each."""
     gaps: Sequence[OffsetRange]
     """Offsets from the log start on, or between copies, that are in no copy with records."""
+    gap_segments: Sequence[GapSegment] | None
+    """Segments with offsets of the gaps that the leader deletes after it has read the records; null if they are unknown."""
     refusals: Sequence[RecordsRefusal]
     """Why none of them may be written; empty if they may."""
     copies: Sequence[MetadataCopy]
@@ -194,9 +209,10 @@ class PartitionContext:
         log_start_offset: None if unknown.
         leader: the newest of its logs that were named; None without one.
         settings: of the plugin.
-        allow_gaps: offsets may be in no copy.
+        allow_gaps: offsets may be in no copy, if it is known which segments the leader deletes for that.
         metadata_partition: that holds its records.
         is_lost: that metadata partition is lost, as an option says, so that nothing shows which copies were deleted.
+        has_no_log: log directories were named, and none of them has its log.
         is_log_start_typed: an option has a log start offset of the partition.
         first_local_offsets: first offsets on disk of all replicas that were named.
     """
@@ -209,6 +225,7 @@ class PartitionContext:
     allow_gaps: bool
     metadata_partition: int
     is_lost: bool = False
+    has_no_log: bool = False
     is_log_start_typed: bool = False
     first_local_offsets: frozenset[int] = frozenset()
 
@@ -249,6 +266,30 @@ def partition_records(remote: RemotePartition, context: PartitionContext, layout
     return _CopyDecisions(remote, context).result(layout)
 
 
+def check_gap_segments(records: Sequence[PartitionRecords], accepted: int) -> None:
+    """Makes sure that the user has typed how many of their own segments leaders delete because of gaps.
+
+    Args:
+        records: of all partitions that get any.
+        accepted: the typed number.
+
+    Raises:
+        RefusedError: it is another number.
+    """
+    segments = [(each.remote.place, segment) for each in records for segment in each.part.gap_segments or ()]
+    if len(segments) == accepted:
+        return
+    described = "none"
+    if segments:
+        place, first = segments[0]
+        described = f"the first of {place}, offsets {first.start_offset} to {first.end_offset}"
+    message = (
+        f"leaders would take offsets that are in no copy for uploaded, and delete {pluralize(len(segments), 'segment')} of their own "
+        f"({described}), and {accepted} were accepted: look at --dry-run, then give --allow-gaps {len(segments)}"
+    )
+    raise RefusedError(message)
+
+
 class _CopyDecisions:
     """The decisions on one partition, step by step."""
 
@@ -271,7 +312,8 @@ class _CopyDecisions:
         self._check_log_start()
         self._check_differences(included)
         gaps = list(self._gaps(included))
-        self._check_gaps(gaps)
+        gap_segments = self._gap_segments(gaps, included)
+        self._check_gaps(gaps, gap_segments)
         self._check_served(included)
         self._check_leader_epochs(included)
         records = [row.record for row in included if row.record is not None]
@@ -285,6 +327,7 @@ class _CopyDecisions:
             metadata_partition=self._context.metadata_partition,
             records=2 * len(records),
             gaps=gaps,
+            gap_segments=gap_segments,
             refusals=self._refusals,
             copies=[_shown(row) for row in self._rows],
         )
@@ -571,22 +614,52 @@ class _CopyDecisions:
         if reached is not None and local is not None and local > reached:
             yield OffsetRange(first_offset=reached, last_offset=local - 1)
 
-    def _check_gaps(self, gaps: Sequence[OffsetRange]) -> None:
-        if gaps and not self._context.allow_gaps:
-            first = gaps[0]
+    def _gap_segments(self, gaps: Sequence[OffsetRange], included: Sequence[_Row]) -> list[GapSegment] | None:
+        """The segments of the leader with offsets of the gaps that it would take for uploaded; None if they are unknown.
+
+        Source: ``UnifiedLog.isSegmentEligibleForDeletion``.
+        """
+        leader = self._context.leader
+        if not gaps or self._context.has_no_log:
+            return []
+        if leader is None or not leader.leader_epochs:
+            return None
+        try:
+            log_end = leader.log_end_offset()
+        except (FormatError, ReadFailedError):
+            return None
+        highest = highest_remote_offset(_folded(included), leader.leader_epochs, log_end)
+        sizes = leader.segment_sizes
+        ends = [base_offset for base_offset, _ in sizes[1:]] + [log_end]
+        segments = [
+            GapSegment(start_offset=base_offset, end_offset=end - 1, segment_bytes=size)
+            for (base_offset, size), end in zip(sizes, ends, strict=True)
+            if base_offset < end <= highest + 1
+        ]
+        return [each for each in segments if any(_share_offsets(each, gap) for gap in gaps)]
+
+    def _check_gaps(self, gaps: Sequence[OffsetRange], segments: Sequence[GapSegment] | None) -> None:
+        if not gaps or (self._context.allow_gaps and segments is not None):
+            return
+        first = gaps[0]
+        offsets = f"offsets {first.first_offset} to {first.last_offset} are in no copy that gets records"
+        if segments is None:
             message = (
-                f"offsets {first.first_offset} to {first.last_offset} are in no copy that gets records. A leader would take them for "
-                "uploaded: --allow-gaps accepts that they are lost"
+                f"{offsets}. A leader would take them for uploaded, and which of its own segments it deletes is unknown: name its log "
+                "directory with --log-dir"
             )
-            self._refusals.append(RecordsRefusal(cause=RefusalCause.GAP, message=message, offset=first.first_offset))
+        elif segments:
+            message = (
+                f"{offsets}. The leader would take them for uploaded, and delete {pluralize(len(segments), 'segment')} of its own, the "
+                f"first from offset {segments[0].start_offset}: --allow-gaps with their number accepts that they are lost"
+            )
+        else:
+            message = f"{offsets}, and the leader has no segment of them that it would delete: --allow-gaps 0 accepts the gap"
+        self._refusals.append(RecordsRefusal(cause=RefusalCause.GAP, message=message, offset=first.first_offset))
 
     def _check_served(self, included: Sequence[_Row]) -> None:
         """Folds the records as brokers do, and looks up the ends of each leader epoch of each copy."""
-        log = RemoteLog()
-        for row in included:
-            if row.record is not None:
-                log.take(row.record.segment)
-                log.take(row.record.written.finished)
+        log = _folded(included)
         for row in included:
             assert row.until is not None, "the line has it"
             unserved = _unserved_offset(log, _segment_of(row), row.until)
@@ -633,6 +706,20 @@ def _unrecorded_decision(state: CopyState | None, *, is_given: bool) -> CopyDeci
         CopyState.ANOTHER_CLUSTER: CopyDecision.ANOTHER_CLUSTER,
     }
     return CopyDecision.INCLUDED if state is None else decisions.get(state, CopyDecision.INCLUDED)
+
+
+def _folded(included: Sequence[_Row]) -> RemoteLog:
+    """The records of the copies that are included, folded as brokers do."""
+    log = RemoteLog()
+    for row in included:
+        if row.record is not None:
+            log.take(row.record.segment)
+            log.take(row.record.written.finished)
+    return log
+
+
+def _share_offsets(segment: GapSegment, gap: OffsetRange) -> bool:
+    return segment.start_offset <= gap.last_offset and gap.first_offset <= segment.end_offset
 
 
 def _segment_of(row: _Row) -> RemoteSegment:

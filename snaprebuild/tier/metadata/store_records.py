@@ -113,7 +113,7 @@ class MetadataRequest:
         selection: of partitions; its offsets are ignored.
         leaders: the logs of leaders.
         settings: of the plugin.
-        allow_gaps: offsets may be in no copy.
+        allow_gaps: offsets may be in no copy, if it is known which segments the leaders delete for that.
         writes: records are to be written, so that what forbids it is a refusal.
         metadata_partitions: of ``__remote_log_metadata``; None for those that the metadata log shows, else Kafka's default.
         topic_ids: of all topics of the cluster, 16 bytes each; None if they are unknown.
@@ -235,6 +235,7 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
         first_local_offsets=request.leaders.first_local_offsets(partition),
+        has_no_log=request.leaders.has_no_log(partition),
         is_log_start_typed=(partition.topic, partition.partition) in request.leaders.log_starts,
     )
 
