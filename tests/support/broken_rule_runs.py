@@ -47,6 +47,7 @@ TESTS = {
     "table": ("storage/test_new_file.py",),
     **dict.fromkeys(("directories", "local", "large file"), ("storage/test_local_files.py",)),
     "journal": ("storage/test_journal_file.py", "storage/test_local_files.py", WRITERS),
+    "ledger": ("tier/test_ledger_file.py",),
     "receipt": (WRITERS,),
     "receipt part": ("snapshots/test_receipt_parts.py",),
     "in place": (GUARDED, "cli/test_broker_running.py"),
