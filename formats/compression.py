@@ -3,12 +3,16 @@
 Replay decompresses control batches only: brokers never compress one, yet their readers accept it, and so does this library. Other
 batches are decompressed only by commands that show their data.
 
-Source: ``CompressionType``; for snappy the stream format of snappy-java (a header of 16 bytes, then blocks with an int32 length each); for
-lz4 ``Lz4BlockInputStream``.
+What follows the compressed data is read, or not, as Kafka's consumer does: it ignores bytes after a gzip member that begin no other one,
+everything after the first frame of lz4, and up to three bytes after the last block of snappy.
+
+Source: ``CompressionType``; ``GZIPInputStream``; for snappy the stream format of snappy-java (a header of 16 bytes, then blocks with an
+int32 length each); for lz4 ``Lz4BlockInputStream``.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
@@ -20,6 +24,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 SNAPPY_STREAM_MAGIC = b"\x82SNAPPY\0"
 SNAPPY_STREAM_HEADER_BYTES = 16
+SNAPPY_LENGTH_BYTES = 4
+SNAPPY_NEXT_STREAM = SNAPPY_STREAM_MAGIC[:SNAPPY_LENGTH_BYTES]
+"""In place of the length of a block: the header of another stream follows."""
 
 ROOM_BYTES_LEAST = 1 << 16
 ROOM_GROWTH = 4
@@ -54,8 +61,7 @@ def decompress(codec: int, data: bytes | bytearray, *, bytes_max: int, position:
         raise BadValueError("codec of a batch", position=position, expected="0..4", found=codec)
     import cramjam  # imported on demand: replay of what brokers write needs none of it
 
-    if magic == 0 and CODECS[codec] == "lz4":
-        data = _with_right_header_checksum(data)
+    data = _first_frame(CODECS[codec], data, magic)
     most_bytes = min(bytes_max, ROOM_BYTES_LEAST + MOST_OF_A_BYTE[CODECS[codec]] * len(data))
     room_bytes = min(max(ROOM_BYTES_LEAST, ROOM_GROWTH * len(data)), most_bytes)
     while True:
@@ -68,6 +74,10 @@ def decompress(codec: int, data: bytes | bytearray, *, bytes_max: int, position:
             return bytes(memoryview(room)[:count])
         except cramjam.DecompressionError as error:
             if not any(sign in str(error) for sign in _NO_ROOM):
+                members = _gzip_members(data) if CODECS[codec] == "gzip" else data
+                if len(members) < len(data):
+                    data = members
+                    continue
                 raise BadValueError(f"{CODECS[codec]} data", position=position, found=str(error)) from None
         if room_bytes == most_bytes < bytes_max:
             raise BadValueError(f"{CODECS[codec]} data", position=position, expected=f"at most {most_bytes} bytes", found="more")
@@ -93,7 +103,8 @@ def decompress_into(codec: int, data: bytes, room: memoryview) -> int | None:
     try:
         if CODECS[codec] == "snappy":
             return _snappy(data, room, 0)
-        return int(getattr(cramjam, CODECS[codec]).decompress_into(data, room))
+        frame = _first_frame(CODECS[codec], data, 2)
+        return int(getattr(cramjam, CODECS[codec]).decompress_into(frame, room))
     except (cramjam.DecompressionError, FormatError):
         return None
 
@@ -119,12 +130,13 @@ def decompress_to(codec: int, data: bytes | bytearray, path: str, *, position: i
             for block in _snappy_blocks(data, position):
                 pipe.write(_decompressed_block(block, position))
         return
-    data = _with_right_header_checksum(data) if magic == 0 and name == "lz4" else data
+    data = _first_frame(name, data, magic)
     file = cramjam.File(path, read=False, write=True, truncate=False)
     try:
         getattr(cramjam, name).decompress_into(data, file)
     except cramjam.DecompressionError as error:
-        if "Broken pipe" not in str(error):
+        has_all = name == "gzip" and len(_gzip_members(data)) < len(data)  # only bytes after the records are wrong
+        if "Broken pipe" not in str(error) and not has_all:
             raise BadValueError(f"{name} data", position=position, found=str(error)) from None
     finally:
         del file  # closes it, also while an error is on its way
@@ -155,37 +167,117 @@ def _snappy(data: bytes | bytearray, room: memoryview, position: int) -> int:
 
 
 def _snappy_blocks(data: bytes | bytearray, position: int) -> Iterator[bytes | bytearray]:
-    """The blocks of a stream; all of ``data`` if it is no stream."""
+    """The blocks of one or more streams; all of ``data`` if it begins with no stream."""
     if not data.startswith(SNAPPY_STREAM_MAGIC):
         yield data
         return
-    version = int.from_bytes(data[8:12], "big", signed=True)
-    if version < 1:  # SnappyInputStream: MINIMUM_COMPATIBLE_VERSION
-        raise BadVersionError("version of a snappy stream", position=position + 8, expected="1 or more", found=version)
     at = SNAPPY_STREAM_HEADER_BYTES
-    while at < len(data):
-        length = int.from_bytes(data[at : at + 4], "big", signed=True)
-        block = data[at + 4 : at + 4 + max(length, 0)]
+    while at + SNAPPY_LENGTH_BYTES <= len(data):
+        if data.startswith(SNAPPY_NEXT_STREAM, at):
+            _check_next_stream(data, at, position)
+            at += SNAPPY_STREAM_HEADER_BYTES
+            continue
+        length = int.from_bytes(data[at : at + SNAPPY_LENGTH_BYTES], "big", signed=True)
+        begin = at + SNAPPY_LENGTH_BYTES
+        block = data[begin : begin + max(length, 0)]
         if length <= 0:
             raise BadLengthError("length of a snappy block", position=position + at, expected="1 or more", found=length)
         if len(block) != length:
             raise TruncatedError("snappy block", position=position + at, expected=f"{length} bytes", found=f"{len(block)} bytes")
         yield block
-        at += 4 + length
+        at = begin + length
 
 
-def _with_right_header_checksum(frame: bytes | bytearray) -> bytes | bytearray:
-    """An lz4 frame of magic 0: its writers took the checksum of the header over the magic number, too."""
-    if len(frame) < LZ4_DESCRIPTOR_POSITION + 3:
-        return frame  # the decoder will say so
-    has_content_size = frame[LZ4_DESCRIPTOR_POSITION] & 0x08
-    end = LZ4_DESCRIPTOR_POSITION + (10 if has_content_size else 2)
-    checksum = _xxh32_of_few(frame[LZ4_DESCRIPTOR_POSITION:end]) >> 8 & 0xFF
-    return frame[:end] + bytes((checksum,)) + frame[end + 1 :]
+def _check_next_stream(data: bytes | bytearray, at: int, position: int) -> None:
+    """Checks the header of a stream after another one. Only there snappy-java looks at the version."""
+    header = data[at : at + SNAPPY_STREAM_HEADER_BYTES]
+    if len(header) < SNAPPY_STREAM_HEADER_BYTES:
+        expected = f"{SNAPPY_STREAM_HEADER_BYTES} bytes"
+        raise TruncatedError("header of a snappy stream", position=position + at, expected=expected, found=f"{len(header)} bytes")
+    version = int.from_bytes(header[8:12], "big", signed=True)
+    if version < 1:  # SnappyCodec.MINIMUM_COMPATIBLE_VERSION
+        raise BadVersionError("version of a snappy stream", position=position + at + 8, expected="1 or more", found=version)
 
+
+def _gzip_members(data: bytes | bytearray) -> bytes | bytearray:
+    """The members of a gzip stream, without bytes after them that begin no other one."""
+    at = 0
+    while at < len(data):
+        reader = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        end = at
+        try:
+            while not reader.eof and end < len(data):
+                part = data[end : end + WRITTEN_AT_ONCE_BYTES]
+                end += len(part)
+                while part and not reader.eof:
+                    reader.decompress(part, WRITTEN_AT_ONCE_BYTES)
+                    part = reader.unconsumed_tail
+        except zlib.error:
+            break
+        if not reader.eof:
+            is_no_header = len(data) - at < GZIP_HEADER_BYTES
+            return data[:at] if at and is_no_header else data
+        at = end - len(reader.unused_data)
+    return data[:at] if at else data
+
+
+GZIP_HEADER_BYTES = 10
+
+
+def _first_frame(codec: str, data: bytes | bytearray, magic: int) -> bytes | bytearray:
+    """The first frame of lz4 data, without the size and the checksum of its content, which Kafka does not look at; other data as it is.
+
+    A frame that ends early, or whose header has a wrong checksum, is returned as it is, except for that checksum in magic 0: its
+    writers took it over the magic number, too.
+    """
+    if codec != "lz4" or len(data) < LZ4_DESCRIPTOR_POSITION + 3:
+        return data  # the decoder reports what is wrong
+    flags = data[LZ4_DESCRIPTOR_POSITION]
+    checksum_position = LZ4_DESCRIPTOR_POSITION + (10 if flags & LZ4_CONTENT_SIZE else 2)
+    end = _end_of_blocks(data, checksum_position + 1, flags)
+    is_whole = end is not None and end + (4 if flags & LZ4_CONTENT_CHECKSUM else 0) <= len(data)
+    has_more = flags & (LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM) or end != len(data)
+    if magic and (not is_whole or not has_more):
+        return data
+    if magic and data[checksum_position] != _header_checksum(data[LZ4_DESCRIPTOR_POSITION:checksum_position]):
+        return data
+    if not is_whole:
+        return _lz4_header(data[LZ4_DESCRIPTOR_POSITION:checksum_position]) + data[checksum_position + 1 :]
+    kept = flags & ~(LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM)
+    return _lz4_header(bytes((kept, data[LZ4_DESCRIPTOR_POSITION + 1]))) + data[checksum_position + 1 : end]
+
+
+def _end_of_blocks(data: bytes | bytearray, at: int, flags: int) -> int | None:
+    """Where the mark after the last block of an lz4 frame ends; None if the data ends before it."""
+    checksum_bytes = 4 if flags & LZ4_BLOCK_CHECKSUM else 0
+    while at + LZ4_LENGTH_BYTES <= len(data):
+        length = int.from_bytes(data[at : at + LZ4_LENGTH_BYTES], "little") & LZ4_LENGTH_MASK
+        at += LZ4_LENGTH_BYTES
+        if not length:
+            return at
+        at += length + checksum_bytes
+    return None
+
+
+def _lz4_header(descriptor: bytes | bytearray) -> bytes:
+    """The header of a frame: magic number, flags, block descriptor, perhaps an int64 of content size, and the checksum of these."""
+    return LZ4_MAGIC + bytes(descriptor) + bytes((_header_checksum(descriptor),))
+
+
+def _header_checksum(descriptor: bytes | bytearray) -> int:
+    return _xxh32_of_few(descriptor) >> 8 & 0xFF
+
+
+LZ4_MAGIC = bytes.fromhex("04224d18")
+LZ4_CONTENT_CHECKSUM = 0x04
+LZ4_CONTENT_SIZE = 0x08
+LZ4_BLOCK_CHECKSUM = 0x10
+LZ4_LENGTH_BYTES = 4
+LZ4_LENGTH_MASK = 0x7FFFFFFF
+"""The highest bit of a length says that the block is not compressed."""
 
 LZ4_DESCRIPTOR_POSITION = 4
-"""The bytes after the magic number of a frame: flags, block descriptor, perhaps an int64 of content size, and their checksum."""
+"""Where the flags are, after the magic number."""
 
 
 def _xxh32_of_few(data: bytes | bytearray) -> int:
