@@ -107,6 +107,8 @@ class FindingCause(Enum):
     """A snapshot in a log directory does not parse."""
     DAMAGED_FILE = auto()
     """A file does not follow its format."""
+    DEADLINE_PASSED = auto()
+    """The deadline of the run passed before snapshots were written."""
     EMPTY_AT_NEXT_START = auto()
     """The next start of a broker writes empty snapshots in the place of ones that have entries."""
     LIVE_BROKER = auto()
@@ -117,6 +119,8 @@ class FindingCause(Enum):
     """The paths lead to no partition that was selected."""
     NOT_READABLE_BY_BROKER = auto()
     """The user of the broker may not read a file; nothing is known of its content."""
+    OFFLINE_LOG_DIR = auto()
+    """A log directory that a broker continues without."""
     REFUSED = auto()
     """A refusal ended the work."""
     REMOVED_AT_NEXT_START = auto()

@@ -30,9 +30,10 @@ from formats.partition.file_names import FileKind, parse_file_name, snapshot_fil
 from formats.partition.partition_metadata import uuid_from_text
 from formats.partition.producer_snapshot import read_entries
 from snaprebuild.argument_checks import check_instance, check_number, check_offset, check_path, check_seconds, check_text, optional
+from snaprebuild.argument_names import names_arguments, with_arguments
 from snaprebuild.documents.envelope import reported
 from snaprebuild.errors import ReadFailedError, RefusalReason, RefusedError, SnapshotRefusedError, UsageError
-from snaprebuild.findings import ReportedFinding, pluralize
+from snaprebuild.findings import Finding, ReportedFinding, pluralize
 from snaprebuild.snapshots.destination.rebuilt_snapshot import create_or_wait
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint
@@ -88,6 +89,7 @@ class LogDir:
             every directory of a partition is among the partitions.
     """
 
+    @names_arguments
     def __init__(self, path: FilePath, options: ReplayOptions = DEFAULT_OPTIONS) -> None:
         """Lists the directory.
 
@@ -104,7 +106,7 @@ class LogDir:
         self._run = run_of(options)
         source = open_source([self.path], run=self._run)
         self._sources = tuple(each for each in source.partitions if each.topic_kind is not TopicKind.CLUSTER_METADATA)
-        self.findings: tuple[ReportedFinding, ...] = tuple(map(reported, source.findings))
+        self.findings: tuple[ReportedFinding, ...] = tuple(map(_reported, source.findings))
 
     def __iter__(self) -> Iterator[Partition]:
         return (Partition._of(source, self.options, self._run) for source in self._sources)
@@ -130,6 +132,7 @@ class Partition:
         options: those of the caller. Without ``as_of_ms`` producers expire at the time when the directory was listed.
     """
 
+    @names_arguments
     def __init__(self, directory: FilePath, options: ReplayOptions = DEFAULT_OPTIONS) -> None:
         """Lists the directory.
 
@@ -185,6 +188,7 @@ class Partition:
         return self._source.log_start_offset
 
     @cached_property
+    @names_arguments
     def log_end_offset(self) -> int:
         """The end of the last whole batch; read from the end of the last segment at the first access.
 
@@ -199,6 +203,7 @@ class Partition:
             raise SnapshotRefusedError(str(error), path=directory.path, reason=refusal_reason(error)) from error
 
     @cached_property
+    @names_arguments
     def last_stable_offset(self) -> int | None:
         """The offset that no open transaction is below, as the small files show it at the first access; None if they do not.
 
@@ -243,7 +248,7 @@ class Partition:
             request = BoundaryRequest(
                 self.path, offset, self.options, run, max_bytes, after=self._last, source=source, summaries=self._summaries
             )
-            ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
+            ensured = _ensured(request)
             self._last = ensured.point or self._last
         return ensured
 
@@ -276,6 +281,7 @@ class Segment:
     def __repr__(self) -> str:
         return f"Segment({self.log_path!r}, offsets {self.base_offset} to {self.next_base_offset - 1})"
 
+    @names_arguments
     def snapshot(self, *, max_bytes: int | None = None, timeout_s: float | None = None) -> EnsuredSnapshot:
         """Returns the producer snapshot of this segment, proven by the log, or refuses.
 
@@ -291,6 +297,7 @@ class Segment:
         deadline = _deadline(max_bytes, timeout_s)
         return self._partition._ensured(self._partition._source, self.next_base_offset, max_bytes, deadline)
 
+    @names_arguments
     def prepare_upload(
         self,
         *,
@@ -323,6 +330,7 @@ class Segment:
         )
 
 
+@names_arguments
 def ensure_snapshot(
     partition_dir: FilePath,
     next_base_offset: int,
@@ -369,10 +377,11 @@ def ensure_snapshot(
         out=None if out is None else absolute(check_path("out", out)),
         after=_point(after, EnsuredSnapshot),
     )
-    ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
+    ensured = _ensured(request)
     return ensured if request.out is None else _written(ensured, path_of(request.out, options.s3))
 
 
+@names_arguments
 def prepare_upload(
     segment: FilePath,
     *,
@@ -420,7 +429,7 @@ def prepare_upload(
     def ensure(partition: PartitionSource, offset: int) -> EnsuredSnapshot:
         directory = partition.directory.path
         request = BoundaryRequest(directory, offset, options, run, max_bytes, after=point, source=partition)
-        return replay_to_boundary(request, OneBoundaryTask.ensured)
+        return _ensured(request)
 
     return prepare_segment(
         path,
@@ -432,6 +441,7 @@ def prepare_upload(
     )
 
 
+@names_arguments
 def validate_snapshot(
     partition: FilePath,
     snapshot: bytes | str | os.PathLike[str] | os.PathLike[bytes],
@@ -474,7 +484,19 @@ def validate_snapshot(
     except FormatError as error:
         return ValidatedSnapshot(offset, Validity.CORRUPT, (str(error),))
     request = BoundaryRequest(directory, offset, options, run, max_bytes, after=point, source=source)
-    return replay_to_boundary(request, lambda task: task.validated(entries))
+    validated = replay_to_boundary(request, lambda task: task.validated(entries))
+    return replace(validated, reasons=tuple(map(with_arguments, validated.reasons)))
+
+
+def _ensured(request: BoundaryRequest) -> EnsuredSnapshot:
+    """The snapshot at a boundary, whose reasons name arguments."""
+    ensured = replay_to_boundary(request, OneBoundaryTask.ensured)
+    return replace(ensured, reasons=tuple(map(with_arguments, ensured.reasons)))
+
+
+def _reported(finding: Finding) -> ReportedFinding:
+    """The finding as in documents; its message names arguments."""
+    return structs.replace(reported(finding), message=with_arguments(finding.message))
 
 
 def _deadline(max_bytes: int | None, timeout_s: float | None) -> float | None:

@@ -23,6 +23,7 @@ LAYERS = (
     ("snaprebuild.errors", 0),
     ("snaprebuild.published", 0),
     ("snaprebuild.argument_checks", 0),
+    ("snaprebuild.argument_names", 0),
     ("snaprebuild.shell_words", 0),
     ("snaprebuild.typed_paths", 0),
     ("snaprebuild.replay", 1),
@@ -206,6 +207,8 @@ IN_RUNS = {
     "snaprebuild.spark.session",
     "snaprebuild.spark.effect_files",
     "snaprebuild.consume.record_rows",
+    "snaprebuild.consume.record_export",
+    "snaprebuild.spark.record_export",
 }
 """Spark, or pyarrow, may not be installed."""
 

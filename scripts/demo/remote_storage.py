@@ -194,7 +194,7 @@ class RemoteStorage:
         self._say.check("they have all records", sum(written.values()), self._figures["records rebuilt"])
         self._say.snaprebuild("undo", self._work / "receipt.jsonl", exit_code=0)
         self._say.check("undo has removed them", _sizes(self._log_dir), [])
-        self._document(*words, "--receipt", self._work / "receipt-2.jsonl", exit_code=0)
+        self._document(*words, "--receipt", self._work / "receipt-2.jsonl", exit_code=0, answer_only=True)
 
     def _served(self) -> None:
         self._say.step("the broker starts: it serves every offset, and its uploads and deletions go on")
@@ -203,7 +203,7 @@ class RemoteStorage:
         node.start()
         self._check_served(dict.fromkeys(BOTH, 0))
         node.produce(KEPT, 200)
-        node.wait_until_copied(f"{KEPT}-0")
+        node.wait_until_copied(f"{KEPT}-0", above=before[-1])
         after = remote_bases(node, KEPT)
         self._say.check(f"{len(after) - len(before)} new segments are uploaded, and no old one again", before < after)
         start = before[3] + 1
@@ -237,12 +237,12 @@ class RemoteStorage:
         dry = self._document(*words, "--dry-run", exit_code=0)
         deleted = [each["start_offset"] for each in dry["expected_deletions"]]
         self._say.check(f"retention will delete the {len(deleted)} oldest copies", deleted, before[: len(deleted)])
-        self._document(*words, "--deletes", len(deleted), exit_code=0)
+        self._document(*words, "--deletes", len(deleted), exit_code=0, answer_only=True)
         left = before[len(deleted) :]
         wait_until(lambda: remote_bases(node, KEPT) == left, lambda: remote_bases(node, KEPT))
         time.sleep(4 * COPY_INTERVAL_MS / 1000)  # four more rounds: it deletes nothing else
         self._say.check("it deletes these, and no other", remote_bases(node, KEPT), left)
-        self._document("tier", "metadata", *evidence, "--topic", MADE_AGAIN, exit_code=0)
+        self._document("tier", "metadata", *evidence, "--topic", MADE_AGAIN, exit_code=0, answer_only=True)
         self._check_served({KEPT: left[0], MADE_AGAIN: 0})
         node.stop()
 
@@ -254,7 +254,7 @@ class RemoteStorage:
         audit = ("tier", "audit", location)
         self._say.step(f"another topic is uploaded to an object store, in the layout of Aiven's plugin: {location}")
         self._document("tier", "upload", location, self._log_dir, "--topic", AUDITED, exit_code=0)
-        whole = self._document(*audit, exit_code=0)
+        whole = self._document(*audit, exit_code=0, answer_only=True)
         copies = len(whole["partitions"][0]["copies"])
         read_bytes = whole["estimate"]["read_bytes"]
         self._say.check(f"all {copies} snapshots are right", whole["totals"]["right"], copies)
@@ -267,7 +267,7 @@ class RemoteStorage:
         first = self._document(*audit, "--set", f"max_read_bytes={read_bytes // 3}", exit_code=0)["ledger"]
         self._say.check("a part is proven", 0 < first["proven"] < copies)
         self._killed(store, audit, read_bytes // 3)
-        last = self._document(*audit, exit_code=0)["ledger"]
+        last = self._document(*audit, exit_code=0, answer_only=True)["ledger"]
         self._say.check("the next run proves all", last["proven"], copies)
         self._say.check("it had less to read than the first one left", last["read_segments"] < copies - first["read_segments"])
         lines = [json.loads(line) for line in (self._work / "audit.ledger").read_text().splitlines()]
@@ -294,7 +294,7 @@ class RemoteStorage:
         unproven = [copy["start_offset"] for copy in _copies(found) if copy["verdict"] == "unproven"]
         self._say.check("that copy is not proven any more, and no other", unproven, [int(Path(key).name[:20])])
         store.put(f"{location}/{key}", data)
-        found = self._document(*audit, exit_code=0)
+        found = self._document(*audit, exit_code=0, answer_only=True)
         self._say.check("with the right bytes again, all is proven", found["ledger"]["proven"], copies)
 
     def _repair(self, store: ObjectStore, location: str, copies: int) -> None:
@@ -304,16 +304,16 @@ class RemoteStorage:
         self._document("tier", "audit", location, *ledger, exit_code=1)
         repair = ("tier", "repair", location, *ledger, "--allow-unverified")
         self._document(*repair, "--dry-run", exit_code=0)
-        self._document(*repair, "--receipt", self._work / "repair.jsonl", exit_code=0)
-        found = self._document("tier", "audit", location, *ledger, exit_code=0)
+        self._document(*repair, "--receipt", self._work / "repair.jsonl", exit_code=0, answer_only=True)
+        found = self._document("tier", "audit", location, *ledger, exit_code=0, answer_only=True)
         self._say.check("all is proven", found["ledger"]["proven"], copies)
 
     # ---- commands ----
 
-    def _document(self, *words: object, exit_code: int) -> Any:
-        """Runs a command, shows its table, and returns its JSON document."""
+    def _document(self, *words: object, exit_code: int, answer_only: bool = False) -> Any:
+        """Runs a command, shows what it prints or its answer alone, and returns its JSON document."""
         file = self._work / "document.json"
-        self._say.snaprebuild(*words, exit_code=exit_code, document=file)
+        self._say.snaprebuild(*words, exit_code=exit_code, document=file, answer_only=answer_only)
         return json.loads(file.read_text())
 
 

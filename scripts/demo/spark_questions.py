@@ -40,11 +40,12 @@ WITH last_marker AS (
   SELECT directory, producer_id, max(base_offset) AS marker_offset
   FROM batches WHERE marker_type IS NOT NULL GROUP BY ALL)
 SELECT topic, partition, producer_id, min(base_offset) AS first_offset, count(*) AS batches,
-       timestamp_millis(min_by(base_timestamp, base_offset)) AS since, timestamp_millis(max(max_timestamp)) AS last_batch
+       timestamp_millis(min_by(base_timestamp, base_offset)) AS since,
+       timestamp_millis(max_by(max_timestamp, base_offset)) AS last_batch  -- its time counts: not the newest one
 FROM batches LEFT JOIN last_marker USING (directory, producer_id)
 WHERE is_transactional AND NOT is_control AND base_offset > coalesce(marker_offset, -1)
 GROUP BY directory, topic, partition, producer_id
-HAVING max(max_timestamp) < :as_of_ms - :late_after_ms
+HAVING max_by(max_timestamp, base_offset) < :as_of_ms - :late_after_ms
 ORDER BY topic, partition, directory, first_offset
 """,
     "At which boundaries would a broker forget producers that are not expired, and take their duplicates?": """

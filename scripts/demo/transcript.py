@@ -65,7 +65,14 @@ class Transcript:
         sys.stdout.write(f"  ok: {what}\n")
         sys.stdout.flush()
 
-    def snaprebuild(self, *arguments: object, exit_code: int, facts: tuple[str, ...] = (), document: Path | None = None) -> str:
+    def snaprebuild(
+        self,
+        *arguments: object,
+        exit_code: int,
+        facts: tuple[str, ...] = (),
+        document: Path | None = None,
+        answer_only: bool = False,
+    ) -> str:
         """Runs the command of this project, and shows what it prints: of stderr the first lines, and only if it found anything.
 
         Args:
@@ -73,6 +80,7 @@ class Transcript:
             exit_code: that it must end with.
             facts: regular expressions that must be found in its standard output.
             document: file that gets its JSON document; not shown.
+            answer_only: show the answer alone, without tables and findings.
 
         Returns:
             Its standard output.
@@ -85,8 +93,8 @@ class Transcript:
         saved = () if document is None else ("--save-json", document)
         command = self._command(*arguments, *saved)
         done = subprocess.run(command, cwd=self._work, env=self._environment(), capture_output=True, text=True, check=False)
-        self.show(done.stdout)
-        if done.returncode != 0:
+        self.show(_answer_of(done.stdout) if answer_only else done.stdout)
+        if done.returncode != 0 and not answer_only:
             self._show_errors(done.stderr)
         if done.returncode != exit_code:
             raise NotAsExpectedError(f"exit code {exit_code} expected, {done.returncode} found: {done.stdout}{done.stderr}")
@@ -115,7 +123,7 @@ class Transcript:
         return [str(each.relative_to(self._work) if isinstance(each, Path) else each) for each in arguments]
 
     def _command(self, *arguments: object) -> list[str]:
-        return [sys.executable, "-m", "snaprebuild", *self._words(arguments)]
+        return [sys.executable, "-X", "snaprebuild_program=snaprebuild", "-m", "snaprebuild", *self._words(arguments)]
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "XDG_STATE_HOME": str(self._work / "state"), "COLUMNS": "200"}
@@ -136,3 +144,9 @@ class Transcript:
             sys.stdout.write(f"{name.ljust(width)}  {value}\n")
         took = time.monotonic() - self._began
         sys.stdout.write(f"\n{self._steps} steps, {self.checks} checks, each as expected, {took:.0f} s\n")
+
+
+def _answer_of(text: str) -> str:
+    """The first lines of what a command prints, and a sign that more follows."""
+    answer, _, rest = text.partition("\n\n")
+    return f"{answer}\n..." if rest.strip() else answer

@@ -36,7 +36,7 @@ static int give_up(const char *own, char **arguments, int code) {
 }
 
 int main(int count, char **arguments) {
-  char own[4096], root[4096], loader[4200], libraries[4200], python[4200], interpreter[4200], *command[count + 12];
+  char own[4096], root[4096], loader[4200], libraries[4200], python[4200], interpreter[4200], called[4300], *command[count + 14];
   ssize_t size = readlink("/proc/self/exe", own, sizeof own - 1);
   const char *named = (const char *)getauxval(AT_EXECFN); /* for a system without /proc */
   if (size >= 0) own[size] = 0;
@@ -57,9 +57,10 @@ int main(int count, char **arguments) {
   join(libraries, sizeof libraries, root, "/lib");
   join(python, sizeof python, root, "/bin/" PYTHON);
   join(interpreter, sizeof interpreter, root, "/bin/interpreter");
+  join(called, sizeof called, "snaprebuild_program=", count > 0 ? arguments[0] : own); /* commands that it prints begin so */
   char *first[] = {loader, "--inhibit-cache", "--library-path", libraries, "--argv0", python, interpreter};
   /* Isolated: neither variables of Python nor packages of the user have a say in it. */
-  char *module[] = {"-IB", "-m", "snaprebuild"};
+  char *module[] = {"-IB", "-X", called, "-m", "snaprebuild"};
   int used = sizeof first / sizeof *first;
   memcpy(command, first, sizeof first);
   if (is_command(own)) {

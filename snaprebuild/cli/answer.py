@@ -89,7 +89,7 @@ def answer_and_next(
     words = list(following.words if isinstance(following, Advice) else following)
     comes_first = verb == ["install"] or (words[:1] != verb and words[:1] in (["install"], ["verify"]))
     if failed or (damaged and place is None):
-        return answer, AGAIN
+        return answer, _after_correction(words, findings, is_this=words == [*verb, *repeated_words()])
     if place is not None and not comes_first:
         answer = f"{answer.rstrip()}\n{SEGMENT_REMEDY}" if place.offset is not None else answer
         return answer, [*place.words(), *setting_words()]
@@ -99,6 +99,20 @@ def answer_and_next(
     if isinstance(following, Advice):
         return answer, following._replace(words=(*words, *settings))
     return answer, [*words, *settings]
+
+
+def _after_correction(words: Sequence[str], findings: Iterable[Finding], *, is_this: bool) -> Advice:
+    """The advice where something could not be read. A broker continues without a log directory that is offline, and so may a repair.
+
+    Args:
+        words: of the command that would follow otherwise; empty without one.
+        findings: of the result.
+        is_this: that command is the one that was just run.
+    """
+    unread = [each for each in findings if each.is_unread]
+    if not words or is_this or not all(each.cause is FindingCause.OFFLINE_LOG_DIR for each in unread):
+        return AGAIN
+    return Advice("correct what stderr lists and run this command again, or go on without it", (*words, *setting_words()))
 
 
 def next_command_of(following: Sequence[str] | Advice) -> str | None:
@@ -156,11 +170,12 @@ COPIES = (
     "metadata_log",
     "bootstrap_server",
     "command_config",
+    "broker_credentials",
     "expiration_ms",
     "as_of",
     "ledger",
 )
-"""Parameters that select copies in remote storage, the time at which their producers expire, and what was proven of the copies before."""
+"""Parameters that name a store and select copies in it, the time at which their producers expire, and the ledger of earlier proofs."""
 
 EXPIRY = ("as_of", "expiration_ms")
 """Parameters of the time at which producers expire: with another one the next command may judge the same snapshots otherwise."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 
 from snaprebuild.cli.findings_text import unread_text
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
@@ -30,11 +31,31 @@ __all__ = [
     "print_text",
     "print_undo",
     "print_unread",
+    "worded",
 ]
 
 
 PROGRAM_OPTION = "snaprebuild_program="
-"""Begins the value of the option -X of the interpreter with which `scripts/snaprebuild` hands on how it was called."""
+"""Begins the value of the option -X of the interpreter with which a starter, as `scripts/snaprebuild`, hands on how it was called."""
+
+MAIN_MODULE = "snaprebuild.__main__"
+
+
+_wording: ContextVar[Callable[[str], str]] = ContextVar("wording", default=str)
+
+
+@contextlib.contextmanager
+def worded(wording: Callable[[str], str]) -> Iterator[None]:
+    """Inside the block this thread prints sentences and cells in other words. Commands stay as they are.
+
+    Args:
+        wording: returns a text in these words.
+    """
+    token = _wording.set(wording)
+    try:
+        yield
+    finally:
+        _wording.reset(token)
 
 
 def print_answer(answer: str, following: Sequence[str] | Advice, exit_code: int) -> None:
@@ -48,7 +69,7 @@ def print_answer(answer: str, following: Sequence[str] | Advice, exit_code: int)
     for line in answer.splitlines():
         print_text(line)
     if isinstance(following, Advice):
-        print_line(f"Next: {printable(following.text)}.")
+        print_line(f"Next: {_wording.get()(printable(following.text))}.")
         if following.words:
             print_command("Then", following.words)
     elif following:
@@ -98,6 +119,10 @@ def print_table(
         drop: columns that a narrow terminal does without, the least important first.
         all_rows: without ``-v`` too.
     """
+    wording = _wording.get()
+    if title is not None:
+        title = wording(title)
+    rows = ([wording(str(cell)) for cell in row] for row in rows)
     rows_max = sys.maxsize if all_rows or is_verbose() else ROWS_MAX
     rule = "─" if draws_blocks() else "-"
     _print(table_text(title, columns, rows, right=right, drop=drop, width=line_width(), rows_max=rows_max, rule=rule))
@@ -105,7 +130,7 @@ def print_table(
 
 def print_text(text: str, indent: str = "") -> None:
     """Prints a paragraph to stdout; ``indent`` is that of all lines but the first."""
-    _print(paragraph(text, line_width(), indent) + "\n")
+    _print(paragraph(_wording.get()(text), line_width(), indent) + "\n")
 
 
 def _print(text: str) -> None:
@@ -119,20 +144,40 @@ def print_line(text: str) -> None:
 
 def print_command(label: str, words: Sequence[str]) -> None:
     """Prints a command of this program, as it was called now, on one line however long: a line break would change it."""
-    print_line(f"{label}: {shell_command([called_program(), *words])}")
+    print_line(f"{label}: {shell_command([*called_program(), *words])}")
 
 
-def called_program() -> str:
-    """The word that calls this program in this shell: its name where the PATH leads to it, else the path that it was called by."""
-    before_module = itertools.takewhile(lambda word: word != "-m", sys.orig_argv)
-    given = (word.removeprefix(PROGRAM_OPTION) for word in before_module if word.startswith(PROGRAM_OPTION))
-    program = next(given, sys.argv[0])
-    if os.path.basename(program) != PROGRAM or not os.path.dirname(program):
-        return PROGRAM
-    on_path = shutil.which(PROGRAM)
+def called_program() -> list[str]:
+    """The words that call this program in this shell.
+
+    They are its name where the PATH leads to it, the path that it was called by, or an interpreter with ``-m snaprebuild``.
+    """
+    words = _interpreter_words()
+    given = (word.removeprefix(PROGRAM_OPTION) for word in words if word.startswith(PROGRAM_OPTION))
+    program = next(given, None)
+    if program is None and _is_module():
+        return words
+    if program is None:
+        program = sys.argv[0]
+        if os.path.basename(program) != PROGRAM:  # another program has us as a library
+            return [PROGRAM]
+    if not os.path.dirname(program):
+        return [program]
+    on_path = shutil.which(os.path.basename(program))
     if on_path is not None and os.path.exists(program) and os.path.samefile(on_path, program):
-        return PROGRAM
-    return program
+        return [os.path.basename(program)]
+    return [program]
+
+
+def _interpreter_words() -> list[str]:
+    """The interpreter with its options, as ``.venv/bin/python -m snaprebuild``: everything before the arguments of the program."""
+    return sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+
+
+def _is_module() -> bool:
+    """Whether ``python -m snaprebuild`` runs."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == MAIN_MODULE
 
 
 def print_undo(receipt: str | None) -> None:

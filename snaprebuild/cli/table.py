@@ -48,18 +48,21 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
-def middle_cut(text: str, width: int) -> str:
+def middle_cut(text: str, width: int, end_min: int = 0) -> str:
     """The text, or its beginning and its end if it is longer than ``width``.
 
     What it ends with stays: the number of a partition, and the last part of a path if that fits.
+
+    Args:
+        text: to be cut.
+        width: cells that it may take.
+        end_min: characters of its end that stay if they fit.
     """
     if _cells(text) <= width:
         return text
-    end = max(
-        (width - 1) // 2,
-        *(len(tail[0]) for tail in (_TAIL.search(text), _LAST_PART.search(text)) if tail and len(tail[0]) < width),
-        0,
-    )
+    ends = [len(tail[0]) for tail in (_TAIL.search(text), _LAST_PART.search(text)) if tail]
+    ends.append(end_min)
+    end = max((width - 1) // 2, *(each for each in ends if each < width))
     start = width - 1 - end
     while start and _cells(text[:start]) + 1 + _cells(text[len(text) - end :]) > width:  # wide characters
         start = start - 1
@@ -120,7 +123,7 @@ def table_text(
     columns = [columns[at] for at in shown]
     lines = [[line[at] for at in shown] for line in lines]
     widths = _widths(columns, lines, right, width)
-    cut = [[_cut(name, cell, cells) for name, cell, cells in zip(columns, line, widths, strict=True)] for line in lines]
+    cut = _cut_names(columns, lines, widths)
     folded = [part for line in cut for part in _folded(line, widths[-1])]
     flush_right = [name in right for name in columns]
     body = [_line(line, widths, flush_right) for line in (columns, *folded)]
@@ -193,8 +196,65 @@ def _widths(columns: Sequence[str], lines: Sequence[Sequence[str]], right: Seque
     return widths
 
 
-def _cut(name: str, cell: str, width: int) -> str:
-    return middle_cut(cell, width) if name in NAME_COLUMNS else cell
+def _cut_names(columns: Sequence[str], lines: Sequence[list[str]], widths: Sequence[int]) -> list[list[str]]:
+    """The lines, with names cut to the widths of their columns."""
+    cut = [list(line) for line in lines]
+    for at, name in enumerate(columns):
+        if name in NAME_COLUMNS:
+            for line, cell in zip(cut, _cut_column([each[at] for each in lines], widths[at]), strict=True):
+                line[at] = cell
+    return cut
+
+
+def _cut_column(names: Sequence[str], width: int) -> list[str]:
+    """Names that are cut so that different ones stay different, if the width allows it."""
+    cells: list[str] = []
+    for common in (_common_directories(names), _common_characters(names)):
+        cells = [_cut_path(each, width, common) for each in names]
+        if len(set(cells)) == len(set(names)):
+            break
+    return cells
+
+
+def _common_directories(paths: Sequence[str]) -> int:
+    """How many characters all paths begin with, up to the first directory in which they differ; 0 for other names."""
+    parents = {path.rpartition("/")[0] for path in paths}
+    if not all(parents):
+        return 0
+    same = 0
+    for parts in zip(*(parent.split("/") for parent in parents), strict=False):
+        if len(set(parts)) > 1:
+            break
+        same += len(parts[0]) + 1
+    return max(same - 1, 0)
+
+
+def _common_characters(paths: Sequence[str]) -> int:
+    """How many characters the directories of all paths begin with, also in the middle of a name; 0 for other names."""
+    parents = [path.rpartition("/")[0] for path in paths]
+    if not all(parents):
+        return 0
+    shortest = min(parents, key=len, default="")
+    for at, character in enumerate(shortest):
+        if any(parent[at] != character for parent in parents):
+            return at
+    return len(shortest)
+
+
+def _cut_path(path: str, width: int, common: int) -> str:
+    """A path that is cut in what all paths of its column begin with, so that two disks do not look alike.
+
+    Args:
+        path: or another name.
+        width: cells that it may take.
+        common: characters that the paths of the column have in common at their beginning.
+    """
+    if _cells(path) <= width:
+        return path
+    own = path[common:]
+    if common and _cells(own) >= width:
+        return f"…{middle_cut(own, width - 1)}"
+    return middle_cut(path, width, len(own) if common else 0)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], flush_right: Sequence[bool]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import click
@@ -23,7 +24,13 @@ OTHER_WORDS = {
     "--output-dir": ("--out", "--to"),
     "--output-directory": ("--out", "--to"),
     "--receipt": ("--written-by",),
-    "--payload": ("--print-data-log",),
+    "--payload": ("--print-data-log", "--value-format"),
+    "--print-data-log": ("--value-format",),
+    "--max-messages": ("--limit",),
+    "--starting-offsets": ("--from",),
+    "--ending-offsets": ("--until",),
+    "--offsets": ("--from",),
+    "--offset": ("--from",),
     "--deep-iteration": ("--deep",),
     "--offsets-decoder": ("--decoder offsets",),
     "--transaction-log-decoder": ("--decoder transaction-log",),
@@ -33,13 +40,21 @@ OTHER_WORDS = {
 }
 """Options of other programs, or of other commands here, and the words of this one: the first that a command has."""
 
-ARGUMENT_WORDS = {
-    "PATH": ("path", "paths", "log-dir", "log-dirs", "dir", "dirs", "directory", "directories", "data-dir", "source", "input"),
-    "DIR": ("path", "log-dir", "log-dirs", "dir", "dirs", "directory", "directories", "data-dir", "input"),
-    "FILE": ("file", "files", "snapshot", "segment", "input", "input-file", "path"),
-    "STORE": ("store", "bucket", "remote", "url"),
-}
-"""Arguments by the form in the help, and the words that somebody puts before one as an option."""
+ALIKE = 0.75
+"""The ratio from which on words are alike: `file` is not `profile`."""
+
+_STORE_WORDS = frozenset(("store", "bucket", "remote", "url"))
+_DIRECTORY_WORDS = frozenset(
+    ("path", "paths", "log-dir", "log-dirs", "dir", "dirs", "directory", "directories", "data-dir", "source", "input")
+)
+_FILE_WORDS = frozenset(("file", "files", "snapshot", "segment", "input", "input-file", "path"))
+
+ARGUMENT_WORDS = (
+    (_STORE_WORDS, ("STORE", "PATH", "DIR")),
+    (_DIRECTORY_WORDS, ("PATH", "DIR", "STORE", "FILE", "SCAN.json", "RECEIPT", "SCENARIO", "A")),
+    (_FILE_WORDS, ("FILE", "SCAN.json", "RECEIPT", "SCENARIO", "A", "PATH", "DIR", "STORE")),
+)
+"""Words that somebody puts before an argument as an option, and the arguments that they mean: the first that a command has."""
 
 
 def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
@@ -59,7 +74,9 @@ def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
         return f"No such option {option!r}: this command only reads", "--help"
     meant = _meant_option(option, own, is_of_another=option in by_option)
     if meant is None and (argument := _argument_meant(option, command)) is not None:
-        return _as_argument(option, argument, ctx), "--help"
+        text = _as_argument(option, argument, ctx)
+        singular = option.removesuffix("s")
+        return f"{text}. Or did you mean {singular!r}?" if singular != option and singular in own else text, "--help"
     # The right name of an option of another command stands for no option of this one.
     if meant is None and option not in by_option:
         meant = _with_a_common_word(option, own)
@@ -71,7 +88,11 @@ def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
 
 
 def _as_argument(option: str, argument: str, ctx: click.Context) -> str:
-    return f"No such option {option!r}: {argument} has no option before it: `{ctx.command_path} {argument}`"
+    forms = [each.metavar or "" for each in ctx.command.params if isinstance(each, click.Argument)]
+    arguments = " ".join(forms).replace("...", "")
+    if " " not in arguments:
+        arguments = arguments.strip("[]")
+    return f"No such option {option!r}: {argument} has no option before it: `{ctx.command_path} {arguments}`"
 
 
 def _meant_option(option: str, own: Sequence[str], *, is_of_another: bool) -> str | None:
@@ -116,10 +137,13 @@ def _meant_by(word: str, own: Iterable[str]) -> str | None:
 
 def _argument_meant(option: str, command: click.Command) -> str | None:
     """The argument of a command that an option of another word means, such as PATH for ``--log-dirs``; None without one."""
-    for each in command.params:
-        form = (each.metavar or "").strip("[].") if isinstance(each, click.Argument) else ""
-        if option.lstrip("-") in ARGUMENT_WORDS.get(form, ()):
-            return form
+    arguments = [each for each in command.params if isinstance(each, click.Argument)]
+    forms = {form for each in arguments for form in re.findall(r"[A-Z][A-Z]*(?:\.json)?", each.metavar or "")}
+    for words, meant in ARGUMENT_WORDS:
+        if option.lstrip("-") in words:
+            chosen = next((form for form in meant if form in forms), None)
+            if chosen is not None:
+                return chosen
     return None
 
 
@@ -147,7 +171,7 @@ def _only_reads(ctx: click.Context) -> bool:
 
 def _closest(option: str, known: Iterable[str]) -> list[str]:
     """The option that is most like another one, without their dashes; empty if none is like it."""
-    close = difflib.get_close_matches(option.lstrip("-"), [each.removeprefix("--") for each in known], 1, 0.7)
+    close = difflib.get_close_matches(option.lstrip("-"), [each.removeprefix("--") for each in known], 1, ALIKE)
     return [f"--{each}" for each in close]
 
 

@@ -24,7 +24,7 @@ from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.storage.local.pipe_reader import piped
 from snaprebuild.storage.store import OpenBytes
 
-__all__ = ["PartitionCounts", "PartitionReader", "error_row"]
+__all__ = ["PartitionCounts", "PartitionReader", "ReadRange", "error_row"]
 
 
 class PartitionCounts(msgspec.Struct):
@@ -47,6 +47,31 @@ class PartitionCounts(msgspec.Struct):
     control_batches: int = 0
     missing_offsets: int = 0
     damaged_batches: int = 0
+
+
+class ReadRange(msgspec.Struct, frozen=True):
+    """The range of a partition that was read, with what was counted.
+
+    Attributes:
+        topic: of the partition.
+        partition: its number.
+        place: of the log, for messages.
+        start: the first offset.
+        end: the offset after the last one.
+        counts: of the records and batches.
+    """
+
+    topic: str
+    partition: int
+    place: str
+    start: int
+    end: int
+    counts: PartitionCounts
+
+    @property
+    def topic_partition(self) -> str:
+        """``<topic>-<partition>``."""
+        return f"{self.topic}-{self.partition}"
 
 
 MAGIC_V2 = 2
@@ -73,6 +98,11 @@ class PartitionReader:
     _faults: list[BatchFault] = field(default_factory=list)
     _first_fault: BatchFault | None = None
     _first_gap: tuple[int, int] | None = None
+
+    def range(self) -> ReadRange:
+        """The range, with the counts of what was read so far."""
+        plan = self.plan
+        return ReadRange(plan.log.topic, plan.log.partition, plan.log.place, plan.start, plan.end, self.counts)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The records in the order of their offsets.

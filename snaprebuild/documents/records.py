@@ -8,7 +8,7 @@ from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Streame
 from snaprebuild.storage.partition_names import TopicPartition, named
 
 if TYPE_CHECKING:
-    from snaprebuild.consume.partition_read import PartitionReader
+    from snaprebuild.consume.partition_read import ReadRange
 
 __all__ = ["ExportedFile", "RecordRange", "Records", "RecordsPartition", "ShownRecord", "record_range"]
 
@@ -46,15 +46,14 @@ class RecordRange(TopicPartition, frozen=True):
     """Batches, or ends of segments, that could not be read."""
 
 
-def record_range(reader: PartitionReader) -> RecordRange:
-    """The range of a reader, with the counts of what it has read so far."""
-    plan = reader.plan
-    counts = reader.counts
+def record_range(read: ReadRange) -> RecordRange:
+    """The members of a range that was read, or is being read."""
+    counts = read.counts
     return RecordRange(
-        **named(plan.log.topic, plan.log.partition),
-        source=plan.log.place,
-        start_offset=plan.start,
-        end_offset=plan.end,
+        **named(read.topic, read.partition),
+        source=read.place,
+        start_offset=read.start,
+        end_offset=read.end,
         records=counts.records,
         first_offset=-1 if counts.first_offset is None else counts.first_offset,
         last_offset=-1 if counts.last_offset is None else counts.last_offset,

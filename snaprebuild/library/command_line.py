@@ -9,47 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from snaprebuild.argument_names import OPTIONS
 from snaprebuild.shell_words import option_words, program_command
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 
 if TYPE_CHECKING:
     import click
 
-__all__ = ["OPTIONS", "SETTINGS", "CommandLine"]
-
-OPTIONS = {
-    "server_properties": "--server-properties",
-    "topics": "--topic",
-    "partitions": "--partition",
-    "topic_partitions": "--topic-partition",
-    "kafka_release": "--kafka-release",
-    "out": "--out",
-    "broker_running": "--broker-running",
-    "boundaries": "--boundaries",
-    "replay_from": "--replay-from",
-    "set_aside": "--set-aside",
-    "drop_expired": "--drop-expired",
-    "allow_unproven": "--allow-unproven",
-    "accept_topic_id_zero": "--accept-topic-id-zero",
-    "as_of_ms": "--as-of",
-    "expiration_ms": "--expiration-ms",
-    "metadata": "--metadata",
-    "bootstrap_server": "--bootstrap-server",
-    "command_config": "--command-config",
-    "ledger": "--ledger",
-    "plan": "--plan",
-    "dry_run": "--dry-run",
-    "receipt": "--receipt",
-    "results": "--results",
-    "jobs": "--jobs",
-    "impact": "--impact",
-    "cache": "--cache",
-    "level": "--level",
-    "metadata_log": "--metadata-log",
-    "local_log_start": "--local-log-start",
-    "log_dir": "--log-dir",
-}
-"""The option of each keyword argument. ``check_crc``, ``offset_from``, ``offset_to`` and ``s3`` have words of another form."""
+__all__ = ["SETTINGS", "CommandLine"]
 
 SETTINGS = {"max_read_rate": "max_read_rate", "key_prefix": "key_prefix", "private_key": "private_key"}
 """The setting of the command for each keyword argument that is one."""

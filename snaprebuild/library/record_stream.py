@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from formats.errors import FormatError
 from snaprebuild.argument_checks import (
     check_flag,
@@ -16,6 +18,7 @@ from snaprebuild.argument_checks import (
     check_text,
     optional,
 )
+from snaprebuild.argument_names import names_arguments, naming_arguments, with_arguments
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.reading import Impact, Load
 from snaprebuild.consume.partition_plan import plan_partition
@@ -54,6 +57,7 @@ PartitionOffsets = Mapping[str, Mapping[int, int]]
 """An offset for each partition, by topic and number; -2 is the earliest and -1 the latest."""
 
 
+@names_arguments
 def records(
     source: Paths = (),
     *,
@@ -210,7 +214,7 @@ class RecordStream:
         batches = self._batches()
         while True:
             # The limits hold while a batch is read, not while the caller works with it.
-            with self._limits.active():
+            with self._limits.active(), naming_arguments():
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -239,12 +243,13 @@ class RecordStream:
     @property
     def partitions(self) -> tuple[RecordRange, ...]:
         """The ranges that the last iteration has read so far, one for each partition."""
-        return tuple(record_range(reader) for reader in self._readers)
+        return tuple(record_range(reader.range()) for reader in self._readers)
 
     @property
     def findings(self) -> tuple[ReportedFinding, ...]:
         """Findings so far: about the directories at once, about the records of a partition after they were read."""
-        return tuple(map(reported, self._findings))
+        findings = map(reported, self._findings)
+        return tuple(replace(finding, message=with_arguments(finding.message)) for finding in findings)
 
     @property
     def exit_code(self) -> int:

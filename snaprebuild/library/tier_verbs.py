@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from snaprebuild.argument_names import names_arguments
 from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.tier_audit import AuditRequest, judged_audit
 from snaprebuild.documents.tier import AuditedPartition, TierAudit
 from snaprebuild.hooks import FilePath
-from snaprebuild.library.argument_names import names_arguments
 from snaprebuild.library.arguments import checked_values, command_of, moment_of, selection_of
 from snaprebuild.library.call_engine import CallEngine
 from snaprebuild.library.call_load import reading

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec.structs import replace
 
+from snaprebuild.argument_names import with_arguments
 from snaprebuild.documents.envelope import reported, with_status
 from snaprebuild.documents.plan import PlanDocument, PlannedPartition
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import ReportedFinding, exit_code_of
-from snaprebuild.library.argument_names import with_arguments
 from snaprebuild.library.command_line import CommandLine
 from snaprebuild.library.tables import Row, RowTable
-from snaprebuild.published import Document, encoded_members
+from snaprebuild.published import Document, Part, encoded_members
 from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.run_record import Invocation
@@ -60,7 +60,12 @@ class Result(Generic[DocumentT, PartitionT]):
 
     @cached_property
     def document(self) -> DocumentT:
-        """The members of the JSON document of the command (docs/reference/json.md), as structs."""
+        """The members of the JSON document of the command (docs/reference/json.md), as structs. Sentences name arguments."""
+        return cast("DocumentT", _with_argument_names(self._command_document))
+
+    @cached_property
+    def _command_document(self) -> DocumentT:
+        """The document of the command."""
         with self._as_command():
             document = with_status(self._view.document(), self.exit_code)
         values = {name: getattr(document, name) for name in document.__struct_fields__}
@@ -101,14 +106,16 @@ class Result(Generic[DocumentT, PartitionT]):
         return command
 
     def show(self) -> None:
-        """Prints what the command prints: the answer and the tables on stdout, the findings on stderr."""
+        """Prints the answer and the tables on stdout, and the findings on stderr, as the command does. Sentences name arguments."""
         from snaprebuild.cli.findings_text import print_findings
         from snaprebuild.cli.output import print_view, printed_findings
+        from snaprebuild.cli.printing import worded
 
         view = self._view
-        with self._as_command():
+        with self._as_command(), worded(with_arguments):
             print_view(view, self.exit_code)
-            print_findings(printed_findings(view, hides_tabled=True), notes=view.prints_notes, everything=False)
+            findings = [replace(each, message=with_arguments(each.message)) for each in printed_findings(view, hides_tabled=True)]
+            print_findings(findings, notes=view.prints_notes, everything=False)
 
     def rows(self) -> list[Row]:
         """The rows of the table.
@@ -163,10 +170,10 @@ class Result(Generic[DocumentT, PartitionT]):
         return data_frame(session, pa.Table.from_pylist(self.rows(), schema=schema))
 
     def to_json(self) -> str:
-        """The JSON document that the command prints with ``--output json``."""
+        """The JSON document that the command prints with ``--output json``: its sentences name options."""
         from snaprebuild.cli.output import json_text
 
-        own = encoded_members(self.document)
+        own = encoded_members(self._command_document)
         members = {**self._members, **own, "findings": tuple(map(reported, self._view.findings))}
         streamed = {name for name, value in self._members.items() if isinstance(value, Iterator)}
         return "".join(json_text({name: iter(value) if name in streamed else value for name, value in members.items()}))
@@ -237,3 +244,27 @@ def _with_named_arguments(row: Row) -> Row:
     if "reasons" in row:
         row["reasons"] = [with_arguments(each) for each in row["reasons"]]
     return row
+
+
+_SENTENCES = frozenset(("advice", "assumptions", "message", "notes", "reason", "reasons"))
+"""Members of documents that are sentences."""
+
+
+def _with_argument_names(value: Any, name: str = "") -> Any:
+    """A document, or a part of one, whose sentences name arguments in place of options.
+
+    Args:
+        value: of a member.
+        name: of that member.
+    """
+    if isinstance(value, str):
+        return with_arguments(value) if name in _SENTENCES else value
+    if isinstance(value, tuple | list):
+        changed = [_with_argument_names(each, name) for each in value]
+        return type(value)(changed)
+    if isinstance(value, Part):
+        members = {each: getattr(value, each) for each in value.__struct_fields__}
+        named = {each: _with_argument_names(member, each) for each, member in members.items()}
+        different = {each: member for each, member in named.items() if member is not members[each] and member != members[each]}
+        return replace(value, **different) if different else value
+    return value

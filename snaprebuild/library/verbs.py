@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from snaprebuild.argument_names import names_arguments
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cluster.judged_plan import judged_plan, load_judged_plan
 from snaprebuild.cluster.judged_rebuild import judged_rebuild
@@ -27,7 +28,6 @@ from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.verify import VerifiedPartition, Verify
 from snaprebuild.errors import UsageError
 from snaprebuild.hooks import FilePath
-from snaprebuild.library.argument_names import names_arguments
 from snaprebuild.library.arguments import (
     Arguments,
     checked_arguments,

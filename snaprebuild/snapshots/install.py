@@ -152,7 +152,8 @@ class _Install:
         for log_dir in self._log_dirs():
             if not os.path.isdir(log_dir):
                 message = "this log directory of the broker is not there: nothing is installed into it"
-                self._findings.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message, is_unread=True))
+                cause = FindingCause.OFFLINE_LOG_DIR
+                self._findings.append(Finding("offline-log-dir", Severity.STORAGE, log_dir, message, is_unread=True, cause=cause))
             else:
                 try:
                     self._hold(log_dir)
@@ -243,7 +244,9 @@ class _Install:
             )
         except DeadlinePassedError as error:
             message = f"{error.message}: {pluralize(len(staged.due), 'snapshot')} not installed"
-            return self._unread(staged, Finding("deadline-passed", Severity.FINDING, staged.path, message), BoundaryAction.SKIPPED)
+            cause = FindingCause.DEADLINE_PASSED
+            late = Finding("deadline-passed", Severity.FINDING, staged.path, message, cause=cause)
+            return self._unread(staged, late, BoundaryAction.SKIPPED)
         except (ReadFailedError, WriteFailedError, RefusedError, FormatError) as error:
             if isinstance(error, ReadFailedError) and os.path.isdir(log_dir) and not os.path.lexists(staged.path):
                 message = "is not there any more: it was deleted or moved to another disk since it was staged; nothing is installed"

@@ -19,6 +19,7 @@ from functools import wraps
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -30,6 +31,7 @@ from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
+from snaprebuild.spark.packing import release_of
 from snaprebuild.spark.pushed_filters import column_of
 from snaprebuild.spark.record_options import RECORD_SCHEMA, RecordOptions
 from snaprebuild.spark.record_tasks import RecordTask, record_tasks, rows_of_task
@@ -57,6 +59,9 @@ __all__ = ["BatchHeaders", "KafkaRecords", "ProducerSnapshots"]
 _Parameters = ParamSpec("_Parameters")
 _Returned = TypeVar("_Returned")
 
+WITH_FILTERS = (4, 1)
+"""The first release of Spark that passes filters to a source."""
+
 OPTIONS_KEY = "snaprebuild.options"
 """Key in the metadata of the first column of a table in a catalog: its options, as JSON."""
 
@@ -82,7 +87,14 @@ class FilteredReader(DataSourceReader):
     """
 
     def __init__(self, *, takes_filters: bool) -> None:
+        """Takes filters if the option ``pushFilters`` is set.
+
+        Raises:
+            UsageError: it is set, and this release of Spark passes none.
+        """
         self.filters: list[Any] = []
+        if takes_filters and release_of(pyspark.__version__) < WITH_FILTERS:
+            raise UsageError(f"option pushFilters needs Spark 4.1 or newer, and this is {pyspark.__version__}")
         if takes_filters:
             # Spark calls the method if a reader has one of its own, and fails if the session does not allow that.
             self.pushFilters = self._take_filters  # type: ignore[method-assign]

@@ -1,9 +1,27 @@
 """The settings of brokers that are started here: on loopback alone, nothing replicated, nothing that goes by the age of data."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 Settings = dict[str, object]
+
+
+@dataclass(frozen=True)
+class SecureListeners:
+    """One listener of SASL over TLS, and one of TLS alone, which requires a certificate of the client.
+
+    Attributes:
+        sasl_address: of the first one.
+        tls_address: of the second one.
+        settings: of the first one, without the prefix of the listener; the second one has those of TLS.
+    """
+
+    sasl_address: str
+    tls_address: str
+    settings: Mapping[str, object]
+
+
 COPY_INTERVAL_MS = 500
 HEARTBEAT_INTERVAL_MS = 200
 """A broker that starts is let in by an answer to a heartbeat, of which Kafka sends one in two seconds."""
@@ -26,13 +44,17 @@ def common_settings(log_dir: Path) -> Settings:
     }
 
 
-def first_kraft_settings(address: str, controller: str, secure: tuple[str, Mapping[str, object]] | None) -> Settings:
-    """Of a node that is broker and controller; with the address and settings of one more listener, of SASL over TLS."""
-    listeners, further = f"PLAINTEXT://{address},CONTROLLER://{controller}", {}
+def first_kraft_settings(address: str, controller: str, secure: SecureListeners | None) -> Settings:
+    """Of a node that is broker and controller; with two more listeners, if there are any."""
+    listeners = f"PLAINTEXT://{address},CONTROLLER://{controller}"
+    further: Settings = {}
     if secure is not None:
-        listeners += f",SECURE://{secure[0]}"
-        further = {f"listener.name.secure.{name}": value for name, value in secure[1].items()}
-        further["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
+        listeners += f",SECURE://{secure.sasl_address},TLS://{secure.tls_address}"
+        further["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,TLS:SSL"
+        further |= {f"listener.name.secure.{name}": value for name, value in secure.settings.items()}
+        of_tls = {name: value for name, value in secure.settings.items() if name.startswith("ssl.")}
+        further |= {f"listener.name.tls.{name}": value for name, value in of_tls.items()}
+        further["listener.name.tls.ssl.client.auth"] = "required"
     return {
         **_kraft_settings(controller),
         "process.roles": "broker,controller",

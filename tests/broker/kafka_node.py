@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from broker_settings import (
+    SecureListeners,
     Settings,
     common_settings,
     first_kraft_settings,
@@ -58,6 +59,8 @@ class KafkaNode:
     ) -> None:
         """``secure``: settings of one more listener, of SASL over TLS, on ``secure_port``. Names are without the prefix of the listener.
 
+        With them ``tls_port`` has a listener of TLS without SASL, which requires a certificate of the client.
+
         ``controller``: the first node of a cluster in KRaft, of which this is then another, ``node_id``. They share the remote storage of
         the first.
         ``outlives``: it continues when this run of Python ends, however that ends.
@@ -78,7 +81,8 @@ class KafkaNode:
         root.mkdir(parents=True, exist_ok=True)
         self.remote_dir.mkdir(exist_ok=True)
         self._process = JavaProcess(root, self.log_file, root / "broker.pid", outlives=outlives)
-        self.port, self._controller_port, self.secure_port = kept_ports(root / "ports", 3, in_use=self.is_running)
+        ports = kept_ports(root / "ports", 4, in_use=self.is_running)
+        self.port, self._controller_port, self.secure_port, self.tls_port = ports
         self.zookeeper = None
         if self.release.zookeeper is not None:
             self.zookeeper = ZooKeeperNode(root / "zookeeper", self._classpath, outlives=outlives)
@@ -112,7 +116,9 @@ class KafkaNode:
             return zookeeper_settings(self.address, f"127.0.0.1:{self.zookeeper.port}")
         if self._controller is not None:
             return further_kraft_settings(self._node_id, self.address, self._controller.controller_address)
-        secure = None if self._secure is None else (f"127.0.0.1:{self.secure_port}", self._secure)
+        secure = None
+        if self._secure is not None:
+            secure = SecureListeners(f"127.0.0.1:{self.secure_port}", f"127.0.0.1:{self.tls_port}", self._secure)
         return first_kraft_settings(self.address, self.controller_address, secure)
 
     def _quorum_options(self) -> list[str]:
@@ -297,8 +303,8 @@ class KafkaNode:
         partition, admin = TopicPartition(topic, 0, offset), self._admin()  # whose answers end with it
         admin.delete_records([partition])[partition].result(TOOL_SECONDS)
 
-    def produce(self, topic: str, records: int, *, transactional_id: str | None = None) -> None:
-        """Writes small batches by an idempotent producer, or in transactions of a few of them."""
+    def produce(self, topic: str, records: int, *, transactional_id: str | None = None, timestamp_ms: int = 0) -> None:
+        """Writes small batches by an idempotent producer, or in transactions of a few of them; ``timestamp_ms`` is 0 for now."""
         from confluent_kafka import Producer
 
         settings = {"bootstrap.servers": self.address, "log_level": 4, "enable.idempotence": True, "batch.num.messages": 5}
@@ -310,7 +316,7 @@ class KafkaNode:
             if is_transactional:
                 producer.begin_transaction()
             for _ in range(min(RECORDS_IN_TRANSACTION, records - first)):
-                producer.produce(topic, b"v" * 20, partition=0)
+                producer.produce(topic, b"v" * 20, partition=0, timestamp=timestamp_ms)
             if is_transactional:
                 producer.commit_transaction(TOOL_SECONDS)
         assert producer.flush(TOOL_SECONDS) == 0, "records were not sent"

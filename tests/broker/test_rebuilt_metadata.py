@@ -12,6 +12,7 @@ from kraft_node import in_kraft
 from tiered_topics import (
     METADATA,
     PARTITIONS,
+    SECONDS,
     SEGMENT_BYTES,
     SETTINGS,
     TIERED,
@@ -23,13 +24,19 @@ from tiered_topics import (
 
 pytestmark = [pytest.mark.broker, pytest.mark.full]
 
+DAY_MS = 86_400_000
 TOPICS = ("left", "cut", "sized")
+
+
+def lose_metadata(node: KafkaNode) -> None:
+    """Deletes the directories of the topic, while the broker is stopped."""
+    for number in range(PARTITIONS):
+        shutil.rmtree(node.log_dir / f"{METADATA}-{number}")
 
 
 def rebuild(node: KafkaNode) -> None:
     """As an operator does it, while the broker is stopped."""
-    for number in range(PARTITIONS):
-        shutil.rmtree(node.log_dir / f"{METADATA}-{number}")
+    lose_metadata(node)
     words = (node.remote_dir, "--log-dirs", node.log_dir, "--receipt", node.root / "receipt.jsonl")
     run = in_json_process("tier metadata", *words)
     assert run.exit_code == 0, run.stderr
@@ -84,12 +91,15 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
         assert (run.exit_code, run.document["verified"]) == (0, True), run.stderr
 
 
-def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", ["retention.bytes", "retention.ms"])
+def test_produced_records_are_served_by_a_running_broker(tmp_path: Path, limit: str) -> None:
     """Copying is off meanwhile. The first pass deletes what the dry run shows, and nothing else."""
     with KafkaNode(tmp_path, settings=SETTINGS) as node:
         node.start()
         node.create_topic("sized", {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500})
-        node.produce("sized", 300)
+        now_ms = time.time_ns() // 1_000_000
+        for age_days in range(9, -1, -1):
+            node.produce("sized", 30, timestamp_ms=now_ms - age_days * DAY_MS)
         node.wait_until_copied("sized-0")
         before = remote_bases(node, "sized")
         end = node.end_offset("sized")
@@ -100,7 +110,7 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None
         shutil.copytree(node.log_dir, log_dir)
         node.start()
         sizes = [node.remote_files("sized-0")[f"{base:020d}.log"].stat().st_size for base in before]
-        node.set_topic("sized", {"retention.bytes": sum(sizes[-4:]) + 2500})
+        node.set_topic("sized", {limit: sum(sizes[-4:]) + 2500 if limit == "retention.bytes" else int(4.5 * DAY_MS)})
         words = (node.remote_dir, "--log-dir", log_dir, "--produce-to", node.address)
         refused = in_json_process("tier metadata", *words)
         assert (refused.exit_code, "--deletes" in refused.stderr) == (3, True)
@@ -108,6 +118,8 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None
         assert dry.exit_code == 0, dry.stderr
         deleted = [each["start_offset"] for each in dry.document["expected_deletions"]]
         assert deleted == before[: len(deleted)] != []
+        assert len(deleted) < len(before)
+        assert {each["deletion_reason"] for each in dry.document["expected_deletions"]} == {limit.replace(".", "-")}
         run = in_json_process("tier metadata", *words, "--deletes", len(deleted))
         assert run.exit_code == 0, run.stderr
         left = before[len(deleted) :]
@@ -118,4 +130,42 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path) -> None
         node.set_topic("sized", {"remote.log.copy.disable": "false"})
         node.produce("sized", 100)
         wait_until(lambda: remote_bases(node, "sized")[-1] > before[-1], lambda: remote_bases(node, "sized"))
+        node.stop()
+
+
+@pytest.mark.parametrize("version", SEGMENT_BYTES)
+def test_a_broker_that_ran_without_records_has_moved_its_log_starts(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had in remote storage alone is served again after its checkpoint was corrected."""
+    with in_kraft(version, monkeypatch)(tmp_path, version=version, settings=SETTINGS) as node:
+        node.start()
+        node.create_topic("left", {**TIERED, SEGMENT_BYTES[version]: 1500})
+        node.produce("left", 300)
+        node.wait_until_copied("left-0")
+        (first_local,) = [int(path.stem) for path in (node.log_dir / "left-0").glob("*.log")]
+        end = node.end_offset("left")
+        before = remote_bases(node, "left")
+        node.stop()
+        checkpoint = node.log_dir / "log-start-offset-checkpoint"
+        assert "left 0 0" in checkpoint.read_text().splitlines()
+        lose_metadata(node)
+        mark = node.start()
+        node.wait_for_log(f"Found the logStartOffset: {first_local} for partition: .*left-0", mark, SECONDS)
+        node.stop()
+        moved = f"left 0 {first_local}"
+        assert moved in checkpoint.read_text().splitlines()
+
+        lose_metadata(node)
+        words = (node.remote_dir, "--log-dirs", node.log_dir, "--receipt", node.root / "receipt.jsonl")
+        refused = in_json_process("tier metadata", *words)
+        assert (refused.exit_code, list(node.log_dir.glob(f"{METADATA}-*"))) == (3, [])
+        (partition,) = refused.document["partitions"]
+        assert [each["cause"] for each in partition["refusals"]] == ["log-start-moved"]
+        checkpoint.write_text(checkpoint.read_text().replace(moved, "left 0 0"))
+        run = in_json_process("tier metadata", *words)
+        assert run.exit_code == 0, run.stderr
+        node.start()
+        assert consumed(node, "left", 0, end) == list(range(end))
+        assert remote_bases(node, "left") == before
         node.stop()

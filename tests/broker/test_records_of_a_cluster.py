@@ -1,9 +1,7 @@
 """``--bootstrap-server``: the records of a running broker give what its log directory gives once it is stopped."""
 
-import contextlib
 import json
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +9,11 @@ import pytest
 from command import in_json
 from kafka_node import KafkaNode
 from kraft_node import in_kraft
+from tiered_topics import METADATA, SECONDS, SETTINGS, SMALL_SEGMENTS, seen, use_a_group
 
 pytestmark = [pytest.mark.broker, pytest.mark.full]
 
-METADATA = "__remote_log_metadata"
-SECONDS = 90.0
-SETTINGS = {
-    "rlmm.config.remote.log.metadata.topic.num.partitions": 3,
-    "log.retention.check.interval.ms": 500,
-    "log.initial.task.delay.ms": 500,
-    "auto.create.topics.enable": "false",
-}
-TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": 1500, "retention.ms": -1, "local.retention.bytes": 1}
 AS_OF = ("--as-of", "2030-01-01")
-
-
-def seen(node: KafkaNode) -> tuple[list[str], list[str]]:
-    """Topics and consumer groups of the cluster."""
-    from confluent_kafka.admin import AdminClient
-
-    admin = AdminClient({"bootstrap.servers": node.address, "log_level": 4})
-    groups = admin.list_consumer_groups(request_timeout=SECONDS).result(SECONDS).valid
-    return sorted(admin.list_topics(timeout=SECONDS).topics), sorted(each.group_id for each in groups)
 
 
 def copies(document: dict[str, Any]) -> list[Any]:
@@ -50,7 +31,7 @@ def test_the_same_as_from_the_log_directory(tmp_path: Path, monkeypatch: pytest.
     with in_kraft("4.3.1", monkeypatch)(tmp_path, version="4.3.1", settings=SETTINGS) as node:
         node.start()
         for topic in ("one", "two"):
-            node.create_topic(topic, TIERED)
+            node.create_topic(topic, SMALL_SEGMENTS)
             node.produce(topic, 200)
             node.wait_until_copied(f"{topic}-0")
         before = seen(node)
@@ -67,6 +48,7 @@ def test_the_same_as_from_the_log_directory(tmp_path: Path, monkeypatch: pytest.
         running = {
             "inventory": in_json("tier inventory", node.remote_dir, *cluster),
             "audit": in_json("tier audit", node.remote_dir, *cluster, *AS_OF, "--jobs", "1"),
+            "metadata": in_json("tier metadata", node.remote_dir, *cluster),
         }
         assert seen(node) == before, "nothing was created, and no group"
         repair = in_json("tier repair", node.remote_dir, *cluster, *AS_OF, "--jobs", "1", "--dry-run")
@@ -84,19 +66,6 @@ def test_the_same_as_from_the_log_directory(tmp_path: Path, monkeypatch: pytest.
             assert {int(number): int(end) for number, end in printed.items()} == ends, verb
         assert repair.document["verified"] is True
         assert repair.exit_code == 0, repair.stderr
-
-
-def use_a_group(node: KafkaNode) -> None:
-    """Has the topic of groups created, as the first consumer of a cluster does."""
-    from confluent_kafka import Consumer, KafkaException, TopicPartition
-
-    consumer = Consumer({"bootstrap.servers": node.address, "group.id": "first"})
-    deadline = time.monotonic() + SECONDS
-    while "__consumer_offsets" not in seen(node)[0]:
-        assert time.monotonic() < deadline
-        with contextlib.suppress(KafkaException):  # the coordinator is not there yet
-            consumer.committed([TopicPartition(METADATA, 0)], timeout=2)
-    consumer.close()
 
 
 def node_end(node: KafkaNode, number: int) -> int:

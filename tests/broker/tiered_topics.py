@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -22,6 +23,9 @@ SETTINGS: dict[str, object] = {
 TIERED = {"remote.storage.enable": "true", "retention.ms": -1, "local.retention.bytes": 1}
 SEGMENT_BYTES = {"3.9.2": "segment.bytes", "4.3.1": "internal.segment.bytes"}
 """The setting that allows the smallest segments, by release."""
+
+SMALL_SEGMENTS = {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500}
+"""Of a topic of 4.3.1 whose copies are many after some hundred records."""
 
 
 def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
@@ -71,3 +75,25 @@ def recreate_metadata_topic(node: KafkaNode) -> None:
     wait_until(
         lambda: all((node.log_dir / f"{METADATA}-{number}").is_dir() for number in range(PARTITIONS)), lambda: "no directories"
     )
+
+
+def seen(node: KafkaNode) -> tuple[list[str], list[str]]:
+    """Topics and consumer groups of the cluster."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": node.address, "log_level": 4})
+    groups = admin.list_consumer_groups(request_timeout=SECONDS).result(SECONDS).valid
+    return sorted(admin.list_topics(timeout=SECONDS).topics), sorted(each.group_id for each in groups)
+
+
+def use_a_group(node: KafkaNode) -> None:
+    """Has the topic of groups created, as the first consumer of a cluster does."""
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": node.address, "group.id": "first"})
+    deadline = time.monotonic() + SECONDS
+    while "__consumer_offsets" not in seen(node)[0]:
+        assert time.monotonic() < deadline
+        with contextlib.suppress(KafkaException):  # the coordinator is not there yet
+            consumer.committed([TopicPartition(METADATA, 0)], timeout=2)
+    consumer.close()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import SECONDS_MAX, in_json, snaprebuild
+from command import SECONDS_MAX, run_process
 from manifests import FIXTURES, REPOSITORY
 
 from snaprebuild.cli import printing
@@ -58,29 +58,57 @@ def test_a_program_of_the_path_is_called_by_its_name(checkout: Path) -> None:
     assert next_line(run.stdout) == f"snaprebuild plan {FIXTURES / 'kafka27-mixed'}"
 
 
+@pytest.mark.parametrize("options", [(), ("-X", "utf8"), ("-B",)])
+def test_the_next_command_of_a_module_can_be_pasted(checkout: Path, options: tuple[str, ...]) -> None:
+    """The interpreter was named from the working directory, and no program of the PATH is called snaprebuild."""
+    program = " ".join([".venv/bin/python", *options, "-m", "snaprebuild"])
+    logs = FIXTURES / "kafka27-mixed"
+    interpreter = checkout / ".venv/bin/python"
+    interpreter.unlink()
+    interpreter.symlink_to(sys.executable)  # what a script calls is not what was typed
+    (interpreter.parent.parent / "pyvenv.cfg").write_text((Path(sys.prefix) / "pyvenv.cfg").read_text())
+    (interpreter.parent.parent / "lib").symlink_to(Path(sys.prefix) / "lib")
+    scanned = shell(f"{program} scan {logs}", checkout)
+    assert next_line(scanned.stdout) == f"{program} plan {logs}"
+    planned = shell(next_line(scanned.stdout), checkout)
+    assert planned.stdout.startswith("14 snapshots to write in 2 of ")
+
+
 @pytest.mark.parametrize(
     ("argument", "expected"),
     [
         ("/opt/venv/bin/snaprebuild", "/opt/venv/bin/snaprebuild"),
         ("./snaprebuild", "./snaprebuild"),
         ("snaprebuild", "snaprebuild"),
-        ("/usr/lib/python3/site-packages/snaprebuild/__main__.py", "snaprebuild"),
+        ("/usr/lib/python3/site-packages/ipykernel_launcher.py", "snaprebuild"),
         ("-c", "snaprebuild"),
     ],
 )
 def test_how_a_program_was_called(argument: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [argument])
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert printing.called_program() == expected
+    assert printing.called_program() == [expected]
 
 
-def test_documents_call_the_program_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-X", "snaprebuild_program=scripts/snaprebuild", "-m", "snaprebuild"])
+@pytest.mark.parametrize("name", ["./snaprebuild-1.0-x86_64", "snaprebuild-1.0-x86_64", "../scripts/snaprebuild"])
+def test_a_starter_hands_its_own_name_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-X", f"snaprebuild_program={name}", "-m", "snaprebuild", "scan", "logs"])
+    monkeypatch.setattr(sys, "argv", ["/lib/snaprebuild/__main__.py", "scan", "logs"])
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert printing.called_program() == [name]
+
+
+def test_documents_call_the_program_by_its_name() -> None:
+    program = (sys.executable, "-X", "snaprebuild_program=scripts/snaprebuild", "-m", "snaprebuild")
     logs = FIXTURES / "kafka27-mixed"
-    assert f"Next: scripts/snaprebuild plan {logs}\n" in snaprebuild("scan", logs).stdout
-    assert in_json("scan", logs).document["next_command"] == f"snaprebuild plan {logs}"
+    assert f"Next: scripts/snaprebuild plan {logs}\n" in run_process(*program, "scan", logs).stdout
+    assert run_process(*program, "scan", logs, "--output", "json").document["next_command"] == f"snaprebuild plan {logs}"
+
+
+def test_an_argument_of_the_program_is_no_option_of_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "snaprebuild", "scan", "snaprebuild_program=other/snaprebuild"])
-    assert printing.called_program() == "snaprebuild"
+    monkeypatch.setattr(sys, "argv", ["/lib/snaprebuild/__main__.py", "scan", "snaprebuild_program=other/snaprebuild"])
+    assert printing.called_program() == ["snaprebuild"]
 
 
 def test_a_command_after_an_advice_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -352,6 +352,8 @@ def test_a_dry_run_shows_what_is_mounted_read_only(plan: Path, logs: Path, tmp_p
 def test_the_most_blocked_come_first_and_a_deadline_ends_it(plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     none = installed(tmp_path / "staged", tmp_path / "none.jsonl", "--deadline", 0)
     assert (none.exit_code, none.totals, none.document["receipt"]) == (1, {"skipped": 14}, None)
+    again = f"snaprebuild install --plan {tmp_path / 'staged' / 'plan.jsonl'}"
+    assert none.document["next_command"] == again, "what is staged is still right"
     moments = itertools.chain([1.0], itertools.repeat(3.0))  # the first partition comes before the deadline, the second after it
     monkeypatch.setattr(time, "monotonic", lambda: next(moments))
     one = installed_here(plan, tmp_path / "one.jsonl", deadline=2.0)

@@ -1,6 +1,7 @@
 """``plan`` as a user runs it, and plans that are saved, carried out, and refused when the disk has moved on."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -171,6 +172,26 @@ MOVES = {
     "broker was killed": lambda logs: (logs / ".kafka_cleanshutdown").unlink(),
 }
 """tests/snapshots/test_saved_plan.py compares every field."""
+
+
+def test_a_stale_plan_names_a_partition_that_has_something_to_write(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    plan = saved_plan(logs, tmp_path)
+    for name in ("deleted-0", "plain-0", "mixed-0"):  # the first and the second have nothing to write
+        segment = sorted((logs / name).glob("*.log"))[0]
+        os.utime(segment, ns=(0, 1_600_000_000_000_000_001))
+    run = snaprebuild("rebuild", "--plan", plan)
+    assert run.error.startswith(
+        f"snaprebuild: {logs / 'mixed-0'}: {PLAN_IS_STALE}: 3 of 4 partitions changed, this one: segments: "
+    )
+    assert "and again at 2020-09-13 12:26:40.000000001Z. Nothing was written." in run.error
+    assert "modified_ns" not in run.error
+    assert "inode" not in run.error
+    other = saved_plan(logs, tmp_path)
+    os.utime(sorted((logs / "plain-0").glob("*.log"))[0])
+    needless = snaprebuild("rebuild", "--plan", other)
+    assert f"{logs / 'plain-0'}: {PLAN_IS_STALE}: 1 of 4 partitions changed, " in needless.error
+    assert "; none of them has anything to write. Nothing was written." in needless.error
 
 
 @pytest.mark.parametrize("move", MOVES)

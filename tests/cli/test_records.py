@@ -18,7 +18,7 @@ from log_dirs import batch, record, varint, write_partition, write_segment
 from manifests import FIXTURES, REPOSITORY
 
 import snaprebuild as library
-from snaprebuild.consume import record_rows
+from snaprebuild.consume import partition_result
 from snaprebuild.consume.chosen_log import ChosenLog
 from snaprebuild.consume.partition_plan import RecordPlan, plan_partition
 from snaprebuild.consume.record_query import RecordQuery
@@ -267,7 +267,7 @@ def test_an_error_while_reading_leaves_a_partition_that_is_not_whole(
         (directory / "00000000000000000002.log").unlink()
         return planned
 
-    monkeypatch.setattr(record_rows, "plan_partition", plan)
+    monkeypatch.setattr(partition_result, "plan_partition", plan)
     code, document = shown(tmp_path / "logs", *(("--out", tmp_path / "export") if is_export else ()))
     (partition,) = document["partitions"]
     assert code != 0

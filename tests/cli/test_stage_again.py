@@ -34,6 +34,21 @@ def test_a_directory_that_gets_no_file_is_not_created(tmp_path: Path) -> None:
     assert not (tmp_path / "second").exists()
 
 
+def test_stage_explains_why_it_makes_more_than_plan_lists(tmp_path: Path) -> None:
+    """Of a broker that was killed: what is above the recovery point is for the next clean stop."""
+    logs = copy_of("kafka4-mixed", tmp_path)
+    (logs / ".kafka_cleanshutdown").unlink()
+    checkpoint = logs / "recovery-point-offset-checkpoint"
+    lines = ["mixed 0 5223" if line.startswith("mixed 0 ") else line for line in checkpoint.read_text().splitlines()]
+    checkpoint.write_text("\n".join(lines) + "\n")
+    remove_snapshots(logs / "mixed-0", 3017, 7350, 7875)
+    assert sum(len(each["boundaries"]) for each in in_json("plan", logs).document["partitions"]) == 1
+    run = snaprebuild("stage", logs, "--to", tmp_path / "staged")
+    assert run.stdout.startswith("3 snapshots staged in 1 of ")
+    assert "2 of them are for a clean stop: after the unclean one the broker makes them itself at its start." in run.text
+    assert installed(tmp_path / "staged", tmp_path / "receipt.jsonl").totals["written"] == 1
+
+
 # --- what a later run has disproved -----------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,26 @@ def test_a_narrower_terminal_folds_sentences() -> None:
     ]
 
 
+@pytest.mark.parametrize("width", [50, 60, 70, 80, 100])
+@pytest.mark.parametrize(
+    "parents",
+    [
+        ("/var/lib/kafka/data-volume-of-the-cluster/disk1/logs", "/var/lib/kafka/data-volume-of-the-cluster/disk2/logs"),
+        ("s3://bucket-of-the-platform-team/clusters/production/b1/x", "s3://bucket-of-the-platform-team/clusters/production/b2/x"),
+        ("srv/kafka-logs-with-a-long-name-1/and/below", "srv/kafka-logs-with-a-long-name-2/and/below"),
+        ("/d1/" + "below/" * 12 + "logs", "/d2/" + "below/" * 12 + "logs"),
+    ],
+)
+def test_two_disks_do_not_look_alike(parents: tuple[str, str], width: int) -> None:
+    """Where two paths differ is never cut out, and neither is what they end with."""
+    rows = [("orders-0", 3, f"{parent}/orders-0") for parent in parents] + [("x-1", 3, f"{parents[0]}/x-1")]
+    lines = table_text(None, ("partition", "written", "directory"), rows, right=("written",), width=width).splitlines()[2:5]
+    directories = [line.split()[-1] for line in lines]
+    assert len(set(directories)) == 3, directories
+    assert [each.rpartition("/")[2] for each in directories] == ["orders-0", "orders-0", "x-1"]
+    assert all(len(line) <= width for line in lines)
+
+
 def test_a_narrow_terminal_drops_columns() -> None:
     assert table(55) == [
         "Title",

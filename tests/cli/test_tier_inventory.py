@@ -353,6 +353,19 @@ def test_all_fifty_partitions_were_given(tmp_path: Path) -> None:
     assert (run.codes["tier-orphan"], run.codes.get("tier-unknown", 0)) == (len(OTHERS), 0)
 
 
+def test_the_cluster_shows_how_many_partitions_an_emptied_metadata_topic_has(tmp_path: Path) -> None:
+    """Somebody has deleted the topic: no record shows its one partition, and no directory is missing."""
+    lost = FIXTURES / "follower-lost-state"
+    write_partition(make_log_dir(tmp_path) / "__remote_log_metadata-0", {0: b""})
+    words = (lost / "remote", "--metadata-log", tmp_path)
+    alone = in_json("tier inventory", *words)
+    assert (alone.codes["tier-unknown"], alone.codes.get("tier-orphan", 0), alone.document["unread"]) == (1, 0, 1)
+    known = in_json("tier inventory", *words, "--metadata", lost / "node1")
+    assert (known.codes.get("tier-unknown", 0), known.codes["tier-orphan"], known.document["unread"]) == (0, 1, 0)
+    copies = sum(len(each["copies"]) for each in known.document["partitions"])
+    assert known.document["answer"].startswith(f"{copies} copies of unknown state in 1 partition.")
+
+
 # ---------------------------------------------------------------------------------------------------------------- keys
 
 

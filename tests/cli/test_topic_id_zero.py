@@ -7,7 +7,7 @@ import pytest
 from command import in_json, snaprebuild, snaprebuild_process
 from log_dirs import copy_of, remove_snapshots, snapshots_in
 from manifests import bundled
-from sentences import AGAIN, NOT_READY, RAISE_THE_PROTOCOL
+from sentences import AGAIN, FREES_ALL, NOT_READY, RAISE_THE_PROTOCOL
 
 from cli.test_next_command import next_words
 
@@ -69,6 +69,13 @@ def test_nothing_is_written_without_consent(verb: str, logs: Path, tmp_path: Pat
     assert run.stderr.count("--accept-topic-id-zero") == 1, "one cause, one line"
     assert written(logs) == {}
     assert not list((tmp_path / "staged").rglob("*.snapshot"))
+
+
+def test_scan_promises_nothing_of_a_rebuild_that_is_refused(logs: Path) -> None:
+    """Both speak of the same topics: `rebuild` frees segments after these have an id."""
+    run = snaprebuild("scan", "--server-properties", properties(logs, "2.7"))
+    assert f"cannot be uploaded. With their ids {FREES_ALL}." in run.text
+    assert FREES_ALL in snaprebuild("scan", "--server-properties", properties(logs, "3.6")).text
 
 
 def test_with_consent_all_of_it_is_written(logs: Path) -> None:

@@ -28,7 +28,7 @@ from manifests import FIXTURES
 from msgspec.structs import replace
 from other_process import live_broker
 from receipts import steps
-from sentences import BROKER_HAD_NO_REASON, RETRY_OF_SEQUENCE
+from sentences import BROKER_HAD_NO_REASON, LISTED_ON_STDERR, RETRY_OF_SEQUENCE
 
 from snaprebuild.cli.runs import run_settings, scan
 from snaprebuild.snapshots.receipts import undo as undo_module
@@ -41,6 +41,23 @@ def test_selection() -> None:
     run = in_json("verify", "fixtures/kafka27-mixed", "--topic", "mixed", "--offsets", "7637:")
     assert run.verdicts("mixed-0") == {7637: "equal", 8231: "equal"}
     assert len(run.document["partitions"]) == 1
+
+
+def test_partitions_that_need_somebody_come_first(tmp_path: Path) -> None:
+    """Of many: damaged, wrong, missing. Healthy ones come last."""
+    logs = copy_of("kafka4-mixed", tmp_path)
+    (logs / "mixed-0" / snapshot_name(7350)).write_bytes(EMPTY_SNAPSHOT)
+    remove_snapshots(logs / "logappend-0", 1805)
+    remove_snapshots(logs / "plain-0")
+    segment = sorted((logs / "deleted-0").glob("*.log"))[0]
+    flip(segment, 100)
+    run = snaprebuild("verify", logs)
+    rows = [line.split() for line in run.stdout.partition(" ────")[2].splitlines()[1:5]]
+    assert [row[0] for row in rows][:2] == ["deleted-0", "mixed-0"]
+    assert " ".join(rows[0]).endswith("; not judged to the end")
+    missing = [0 if row[2] == "-" else int(row[2]) for row in rows[2:]]
+    assert missing == sorted(missing, reverse=True)
+    assert f"1 partition not judged {LISTED_ON_STDERR}lists it." in run.text
 
 
 def test_a_suspect_snapshot_that_nothing_disproves(tmp_path: Path) -> None:

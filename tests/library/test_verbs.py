@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -20,9 +21,10 @@ from same_result import RUN_AND_FILES, without
 
 import snaprebuild as library
 from snaprebuild import RefusedError, Result, S3Settings, UsageError, WriteFailedError
+from snaprebuild.argument_names import OPTIONS
 from snaprebuild.cli.main import verbs
 from snaprebuild.library import call_options
-from snaprebuild.library.command_line import OPTIONS, SETTINGS, CommandLine
+from snaprebuild.library.command_line import SETTINGS, CommandLine
 from snaprebuild.spark import notebook
 
 AS_OF_MS = 1_795_270_000_000
@@ -76,6 +78,39 @@ CALLS: dict[str, tuple[Callable[..., Result[Any, Any]], dict[str, Any], list[str
 }
 
 
+ARGUMENTS = {
+    "(--as-of)": "(as_of_ms)",
+    "--allow-unproven": "allow_unproven",
+    "--boundaries": "boundaries",
+    "--level": "level",
+    "--local-log-start": "local_log_start",
+    "--log-dir": "log_dir",
+    "--metadata-log": "metadata_log",
+    "--out DIR": "out DIR",
+    "--output json": "the document",
+    "--server-properties": "server_properties",
+    "--set private_key": "private_key",
+    "--set-aside": "set_aside",
+}
+"""What a result shows in place of each option that the commands of these tests print outside of a command line."""
+
+
+def named(text: str) -> str:
+    """What a command printed, with arguments in place of options."""
+    lines = []
+    for line in text.splitlines():
+        sentence, command, words = line.partition("snaprebuild ")
+        for option, argument in ARGUMENTS.items():
+            sentence = sentence.replace(option, argument)
+        lines.append(f"{sentence}{command}{words}")
+    return "\n".join(lines)
+
+
+def words_of(text: str) -> Counter[str]:
+    """The words of a text, wherever its lines are wrapped and however wide its columns are."""
+    return Counter(text.replace("─", "").split())
+
+
 @pytest.mark.parametrize("directory", DIRECTORIES)
 @pytest.mark.parametrize("case", CALLS)
 def test_a_call_gives_the_document_of_the_command_and_shows_its_output(case: str, directory: str) -> None:
@@ -89,10 +124,11 @@ def test_a_call_gives_the_document_of_the_command_and_shows_its_output(case: str
     if verb == "plan":  # each run measures the speed of the disk
         out = [line for line in shown(result)[0].splitlines() if "to read in about" not in line]
         command = snaprebuild(verb, logs, *words)
-        assert out == [line for line in command.stdout.splitlines() if "to read in about" not in line]
+        printed = [line for line in command.stdout.splitlines() if "to read in about" not in line]
+        assert words_of("\n".join(out)) == words_of(named("\n".join(printed)))
     else:
         command = snaprebuild(verb, logs, *words)
-        assert shown(result) == (command.stdout, command.stderr)
+        assert [words_of(text) for text in shown(result)] == [words_of(named(text)) for text in (command.stdout, command.stderr)]
     document = in_json(verb, logs, *words).document
     with contextlib.chdir(REPOSITORY):
         found = json.loads(result.to_json())
@@ -135,7 +171,7 @@ def test_an_audit_gives_the_document_of_the_command_and_shows_its_output(case: s
     command = snaprebuild("tier", "audit", store, *words, *moment)
     announced, _, findings = command.stderr.partition("\n")
     assert announced.startswith("to be read: ")
-    assert shown(result) == (command.stdout, findings)
+    assert [words_of(text) for text in shown(result)] == [words_of(named(text)) for text in (command.stdout, findings)]
     document = in_json("tier", "audit", store, *words, *moment).document
     found = json.loads(result.to_json())
     assert plain(found) == plain(document)

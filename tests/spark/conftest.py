@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +24,31 @@ OF_PYSPARK_3 = (
     "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning",
 )
 TESTS = Path(__file__).resolve().parent
+DATA_SOURCE_MODULES = [
+    *("test_data_source_faults.py", "test_data_source_options.py", "test_data_sources.py", "test_pushed_filters.py"),
+    *("test_record_source.py", "test_segment_parts.py", "test_spark_sql.py", "test_connect.py"),
+]
+"""They import Spark's Python data source API, which 3.5 lacks. There ``test_plain_environment.py`` tests the refusal."""
+
+
+def _release_of_pyspark() -> tuple[int, int] | None:
+    """The first two numbers of its version; None if it is not installed."""
+    try:
+        major, minor, *_ = importlib.metadata.version("pyspark").split(".")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return int(major), int(minor)
+
+
+RELEASE = _release_of_pyspark()
+collect_ignore = DATA_SOURCE_MODULES if RELEASE is not None and RELEASE < (4, 0) else []
+
+
+@pytest.fixture(autouse=True)
+def readers_that_take_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 4.0, which passes no filters, the tests of readers pass their own (``spark_filters``)."""
+    if RELEASE == (4, 0):
+        monkeypatch.setattr("snaprebuild.spark.data_sources.WITH_FILTERS", RELEASE)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spark_filters
 from log_dirs import (
     EMPTY_SNAPSHOT,
     batch,
@@ -18,10 +19,9 @@ from log_dirs import (
     snapshot_name,
     write_partition,
 )
-from pyspark.sql import datasource
-from pyspark.sql.datasource import EqualTo
 from sentences import CHANGED_SINCE_LISTED
 from source_rows import A0, damaged, entries, expected_rows, headers, reader_of, rows_of, three
+from spark_filters import EqualTo
 
 import snaprebuild as library
 from formats.errors import BadMagicError, FormatError, TruncatedError
@@ -294,8 +294,8 @@ def test_filters_on_rows_that_report_faults(tmp_path: Path) -> None:
     write_partition(root / "a-7.0123456789abcdef0123456789abcdef-stray", {0: batch(0)})
     for condition, reported in (
         (EqualTo(("topic",), "b"), 0),
-        (datasource.IsNull(("topic",)), 1),
-        (datasource.IsNull(("error",)), 1),
+        (spark_filters.IsNull(("topic",)), 1),
+        (spark_filters.IsNull(("error",)), 1),
     ):
         reader = reader_of(BatchHeaders, root, mode="PERMISSIVE", pushFilters="true")
         reader.pushFilters([condition])

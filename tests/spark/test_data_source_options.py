@@ -3,6 +3,7 @@
 import base64
 from pathlib import Path
 
+import pyspark
 import pytest
 from faulty_store import faulty_store
 from log_dirs import (
@@ -12,9 +13,10 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES
-from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 from source_rows import damaged, entries, headers, reader_of, rows_of, three
+from spark_filters import EqualTo
 
 from snaprebuild.errors import UsageError
 from snaprebuild.spark import header_rows
@@ -41,6 +43,16 @@ def test_nothing_is_an_answer_where_nothing_is(tmp_path: Path) -> None:
     reader.pushFilters([EqualTo(("topic",), "c")])
     assert rows_of(reader) == []
     assert len(reader.partitions()) == 1
+
+
+def test_filters_of_a_release_that_passes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option would change nothing, and nobody would see it."""
+    monkeypatch.undo()
+    monkeypatch.setattr(pyspark, "__version__", "4.0.5")
+    for source in (BatchHeaders, ProducerSnapshots, KafkaRecords):
+        with pytest.raises(UsageError, match=r"^option pushFilters needs Spark 4\.1 or newer, and this is 4\.0\.5$"):
+            reader_of(source, three(tmp_path / source.name()), pushFilters="true")
+        reader_of(source, three(tmp_path / f"{source.name()}-without"))
 
 
 def test_objects_are_reached_as_options_say(tmp_path: Path) -> None:

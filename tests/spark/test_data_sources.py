@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import spark_filters
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import (
@@ -21,9 +22,8 @@ from log_dirs import (
     write_partition,
 )
 from manifests import FIXTURES, REPOSITORY, PartitionFixture, partition_fixtures
-from pyspark.sql import datasource
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan, StringStartsWith
 from source_rows import A0, A1, B0, Rows, entries, expected_rows, files_of, headers, reader_of, rows_of, three
+from spark_filters import EqualTo, GreaterThanOrEqual, In, LessThan, StringStartsWith
 
 from formats.partition.producer_snapshot import parse_snapshot
 from snaprebuild.errors import UsageError
@@ -132,11 +132,11 @@ EVERYTHING = {*A0.values(), *A1.values(), B0}
         ([], EVERYTHING),
         ([EqualTo(("topic",), "b")], {B0}),
         ([StringStartsWith(("topic",), "a"), In(("partition",), (1, 7))], set(A1.values())),
-        ([datasource.Not(EqualTo(("topic",), "a"))], {B0}),
+        ([spark_filters.Not(EqualTo(("topic",), "a"))], {B0}),
         ([EqualTo(("segment_base_offset",), 10)], {A0[10], A1[10]}),
         ([GreaterThanOrEqual(("base_offset",), 10), LessThan(("base_offset",), 20)], {A0[10], A1[10], B0}),
         ([EqualTo(("last_offset",), 19)], {A0[10], A1[10], B0}),
-        ([datasource.IsNull(("base_offset",))], set()),
+        ([spark_filters.IsNull(("base_offset",))], set()),
         ([EqualTo(("producer_id",), 7)], EVERYTHING),
     ],
     ids=lambda value: ", ".join(sorted(map(str, value))) or "none",

@@ -3,30 +3,25 @@
 On ``local-cluster``, whose executors are processes of their own.
 """
 
-import json
 import os
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command import in_json, snaprebuild
+from driver_process import LOCAL_CLUSTER, reported, started_driver, workers_of
 from engine_results import all_bytes
 from log_dirs import files_below, make_log_dir
 from make_partition import Shape, make_partition
-from manifests import REPOSITORY
 from receipts import steps
-from waiting import SECONDS_MAX, wait_until
+from waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
-QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PARTITIONS = 4
 SNAPSHOTS = 4 * PARTITIONS
 KINDS = ["whole", "rows"]
 """How partitions are done: each by one task, or by several."""
-CONF = {"spark.task.maxFailures": "4", "spark.executor.memory": "512m", "spark.ui.enabled": "false"}
 
 
 @pytest.fixture(scope="module")
@@ -39,46 +34,13 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def started(
-    happens: str, logs: Path, place: Path, kind: str = "rows", master: str = "local-cluster[2,1,1024]", **conf: str
+    happens: str, logs: Path, place: Path, kind: str = "rows", master: str = LOCAL_CLUSTER, **conf: str
 ) -> subprocess.Popen[str]:
-    """A driver, in a session of its own so that all of it can be found; ``whole``: one task does each partition."""
-    (place / "signs").mkdir(parents=True, exist_ok=True)
-    places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests" / "support", REPOSITORY / "tests" / "spark")))
-    settings = {**CONF, **{name.replace("_", "."): value for name, value in conf.items()}}
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))},
-        **QUICK_JAVA,
-        "PYTHONPATH": places,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "TEST_MASTER": master,
-        "TEST_KIND": kind,
-        "TEST_CONF": json.dumps(settings),
-    }
-    words = [
-        str(REPOSITORY / "tests" / "spark" / "killed_driver.py"),
-        happens,
-        logs,
-        place / "out",
-        place / "receipt",
-        place / "signs",
-    ]
-    return subprocess.Popen(
-        [sys.executable, *map(str, words)],
-        env=environment,
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def reported(process: subprocess.Popen[str]) -> dict[str, Any]:
-    output, errors = process.communicate(timeout=SECONDS_MAX)
-    assert process.returncode == 0, errors[-3000:]
-    document: dict[str, Any] = json.loads(output)
-    return document
+    """A driver; ``whole``: one task does each partition."""
+    signs = place / "signs"
+    signs.mkdir(parents=True, exist_ok=True)
+    words = (happens, logs, place / "out", place / "receipt", signs)
+    return started_driver("killed_driver.py", words, place, master=master, environment={"TEST_KIND": kind}, conf=conf)
 
 
 def written_in(receipt: Path) -> list[str]:
@@ -150,19 +112,6 @@ def test_a_driver_that_is_killed_while_tasks_have_written(
     document = reported(started("nothing", logs, tmp_path, kind))
     assert (document["exit_code"], document["actions"]) == (0, {"written": SNAPSHOTS})
     assert {name: data for name, data in all_bytes(out).items() if name.endswith(".snapshot")} == expected
-
-
-def workers_of(leader: int) -> list[int]:
-    """Processes of the session that a driver leads, and Python workers, which have a process group of their own."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
-        except OSError:
-            continue  # it ended
-        if int(session) == leader and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
 
 
 def test_a_rate_holds_while_executors_come(logs: Path, tmp_path: Path) -> None:

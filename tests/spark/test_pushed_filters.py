@@ -4,9 +4,9 @@ import sqlite3
 from typing import Any
 
 import pytest
+import spark_filters
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import datasource
 
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 
@@ -37,16 +37,16 @@ def conditions(values: st.SearchStrategy[Any], kinds: list[str]) -> st.SearchStr
     """Filters as Spark makes them, each with the same in SQL and its values."""
 
     def of_kind(kind: str) -> st.SearchStrategy[tuple[Any, str, list[Any]]]:
-        make = getattr(datasource, kind)
+        make = getattr(spark_filters, kind)
         if kind in UNARY:
             return st.just((make(("v",)), SQL[kind], []))
         return values.map(lambda value: (make(("v",), value), SQL[kind], [value]))
 
     many = st.lists(values | st.none(), min_size=1, max_size=4).map(
-        lambda items: (datasource.In(("v",), tuple(items)), f"v IN ({', '.join('?' * len(items))})", items)
+        lambda items: (spark_filters.In(("v",), tuple(items)), f"v IN ({', '.join('?' * len(items))})", items)
     )
     plain = st.one_of(*map(of_kind, kinds), many)
-    return plain | plain.map(lambda each: (datasource.Not(each[0]), f"NOT ({each[1]})", each[2]))
+    return plain | plain.map(lambda each: (spark_filters.Not(each[0]), f"NOT ({each[1]})", each[2]))
 
 
 ON_NUMBERS = conditions(NUMBERS, [kind for kind in SQL if kind not in ON_TEXT])
@@ -82,15 +82,15 @@ def test_a_range_is_left_out_only_where_none_of_it_passes(low: int, width: int, 
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
-        (datasource.EqualTo(("v",), 9), False),
-        (datasource.EqualTo(("v",), 10), True),
-        (datasource.In(("v",), (9, 21)), False),
-        (datasource.In(("v",), (9, 20)), True),
-        (datasource.GreaterThan(("v",), 20), False),
-        (datasource.GreaterThanOrEqual(("v",), 20), True),
-        (datasource.LessThan(("v",), 10), False),
-        (datasource.LessThanOrEqual(("v",), 10), True),
-        (datasource.IsNull(("v",)), False),
+        (spark_filters.EqualTo(("v",), 9), False),
+        (spark_filters.EqualTo(("v",), 10), True),
+        (spark_filters.In(("v",), (9, 21)), False),
+        (spark_filters.In(("v",), (9, 20)), True),
+        (spark_filters.GreaterThan(("v",), 20), False),
+        (spark_filters.GreaterThanOrEqual(("v",), 20), True),
+        (spark_filters.LessThan(("v",), 10), False),
+        (spark_filters.LessThanOrEqual(("v",), 10), True),
+        (spark_filters.IsNull(("v",)), False),
     ],
     ids=str,
 )
@@ -103,4 +103,4 @@ def test_what_is_not_understood_is_left_to_spark() -> None:
         attribute = ("v",)
 
     assert column_of(Novel()) is None
-    assert column_of(datasource.EqualTo(("a", "b"), 1)) is None
+    assert column_of(spark_filters.EqualTo(("a", "b"), 1)) is None

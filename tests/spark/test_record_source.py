@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+import spark_filters
 from manifests import FIXTURES, REPOSITORY
-from pyspark.sql import datasource
-from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
+from spark_filters import EqualTo, GreaterThanOrEqual, LessThan
 
 from snaprebuild.consume.record_query import TimeBounds
 from snaprebuild.errors import ReadFailedError, UsageError
@@ -89,7 +90,7 @@ def test_filters_leave_parts_out(monkeypatch: pytest.MonkeyPatch) -> None:
     some = planned(EqualTo(("topic",), "mixed"), GreaterThanOrEqual(("offset",), 3000), LessThan(("offset",), 3001))
     assert some == {(topic, start, end) for topic, start, end in everything if topic == "mixed" and start <= 3000 < end}
     assert len(some) == 1
-    assert planned(datasource.Not(EqualTo(("topic",), "mixed"))) == {each for each in everything if each[0] != "mixed"}
+    assert planned(spark_filters.Not(EqualTo(("topic",), "mixed"))) == {each for each in everything if each[0] != "mixed"}
 
 
 def moment(time_us: int) -> datetime.datetime:
@@ -116,7 +117,7 @@ def test_filters_on_timestamps_leave_batches_out() -> None:
     assert all(row["timestamp"] <= middle for row in appended)
     one = left(EqualTo(("timestamp",), middle))
     assert [row for row in one if row["timestamp"] == middle] == [row for row in whole if row["timestamp"] == middle]
-    assert left(datasource.Not(EqualTo(("timestamp",), middle))) == whole
+    assert left(spark_filters.Not(EqualTo(("timestamp",), middle))) == whole
     with pytest.raises(ReadFailedError, match="are in no batch"):
         left(GreaterThanOrEqual(("timestamp",), moment(2**52)), source=FIXTURES / "damaged" / "gap")
 
@@ -125,9 +126,9 @@ def test_filters_on_timestamps_leave_batches_out() -> None:
     ("filters", "bounds"),
     [
         ([GreaterThanOrEqual(("timestamp",), moment(1_500_001)), LessThan(("timestamp",), moment(2_500_001))], (1500, 2501)),
-        ([datasource.In(("timestamp",), (moment(3000), moment(9000)))], (3, 9)),
-        ([datasource.In(("timestamp",), (moment(3000), None)), GreaterThanOrEqual(("offset",), 7)], (3, 3)),
-        ([datasource.EqualNullSafe(("timestamp",), None), datasource.IsNotNull(("timestamp",))], (None, None)),
+        ([spark_filters.In(("timestamp",), (moment(3000), moment(9000)))], (3, 9)),
+        ([spark_filters.In(("timestamp",), (moment(3000), None)), GreaterThanOrEqual(("offset",), 7)], (3, 3)),
+        ([spark_filters.EqualNullSafe(("timestamp",), None), spark_filters.IsNotNull(("timestamp",))], (None, None)),
         ([EqualTo(("timestamp",), datetime.datetime(2026, 1, 1)), GreaterThanOrEqual(("timestamp",), 5)], (None, None)),
     ],
 )

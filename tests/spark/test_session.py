@@ -23,6 +23,7 @@ import snaprebuild
 from snaprebuild.cli.interrupts import INTERRUPTED
 from snaprebuild.cli.main import INTERRUPTED_TEXT
 from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.spark import register
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.session import (
     STORE_VARIABLES,
@@ -301,6 +302,12 @@ def test_without_the_packages() -> None:
     run = command(*ARGUMENTS, *SPARK, before="sys.modules['pyarrow'] = None")
     assert (run.exit_code, run.stdout) == (2, "")
     assert run.stderr == "snaprebuild: --engine spark needs pyarrow: pip install pyspark pyarrow 'pandas<3'\n"
+
+
+def test_data_sources_with_a_release_that_has_none() -> None:
+    session: Any = SimpleNamespace(version="3.5.9")
+    with pytest.raises(UsageError, match=r"^the data sources need Spark 4\.0 or newer, and this is 3\.5\.9$"):
+        register(session)
 
 
 def test_spark_is_not_started_for_nothing() -> None:

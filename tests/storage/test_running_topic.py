@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from command import snaprebuild
+from command import in_json, snaprebuild
 from manifests import FIXTURES
 
 from formats.remote.remote_log_metadata import METADATA_TOPIC
@@ -19,6 +19,7 @@ from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic
 from snaprebuild.storage.store import USUAL_S3
+from snaprebuild.tier import running_topic
 from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.remote_store import read_remote_logs
 from snaprebuild.tier.running_topic import RunningTopic, read_topic
@@ -42,12 +43,16 @@ class PlayedTopic:
     cut: int = 0
     name: str = METADATA_TOPIC
     creates: bool = False
+    id: str | None = None
 
     def may_create_topic(self) -> bool:
         return self.creates
 
     def cluster_id(self) -> str | None:
-        return None
+        return self.id
+
+    def close(self) -> None:
+        """Nothing is connected."""
 
     def topics(self, names: Sequence[str]) -> dict[str, ClusterTopic]:
         return {each: ClusterTopic(None, frozenset(self.records)) for each in names if each == self.name}
@@ -75,8 +80,8 @@ def recorded() -> dict[int, list[Record]]:
 
 
 def same(logs: RemoteLogs) -> object:
-    """What a fold has, but the cluster, which has no name here."""
-    return dataclasses.replace(logs, cluster_id=None)
+    """What a fold has, but the cluster, which has no name here, and how many partitions the topic has, which a cluster shows."""
+    return dataclasses.replace(logs, cluster_id=None, _count=None)
 
 
 def test_the_fold_is_that_of_the_log_directories() -> None:
@@ -136,7 +141,81 @@ def test_no_setting_is_shown() -> None:
     assert "secret" not in repr(RunningTopic("cluster:9092", {"sasl.password": "secret"}))
 
 
-@pytest.mark.parametrize("verb", ["audit", "inventory", "repair"])
+@pytest.mark.parametrize("count", [3, 60])
+def test_the_cluster_shows_how_many_partitions_the_topic_has(count: int) -> None:
+    """Not their greatest number, nor Kafka's default."""
+    found = read_topic(PlayedTopic({number: [] for number in range(count)}), "cluster:9092")
+    assert found.logs.metadata_partitions() == count
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> PlayedTopic:
+    """A running cluster that has the records of the fixture."""
+    topic = PlayedTopic(recorded(), id="played")
+    monkeypatch.setattr(running_topic, "MetadataTopic", lambda *_words, **_names: topic)
+    return topic
+
+
+COPIES = (FIXTURES / "tiered-local" / "remote", "--log-dir", LOGS)
+
+
+def test_tier_metadata_compares_with_the_running_cluster(played: PlayedTopic, tmp_path: Path) -> None:
+    written = [tmp_path / "running.jsonl", tmp_path / "stopped.jsonl"]
+    running = in_json("tier metadata", *COPIES, "--bootstrap-server", "cluster:9092", "--records-file", written[0])
+    stopped = in_json("tier metadata", *COPIES, "--metadata-log", LOGS, "--records-file", written[1])
+    assert running.document["verified"] is stopped.document["verified"] is True
+    assert running.document["partitions"] == stopped.document["partitions"]
+    assert running.document["totals"] == stopped.document["totals"]
+    assert running.exit_code == stopped.exit_code == 1
+    assert dict(running.codes) == {**stopped.codes, "metadata-topic-read": 1}
+    assert written[0].read_bytes() == written[1].read_bytes() != b""
+
+
+def test_records_that_do_not_fit_are_counted_for_the_running_cluster(played: PlayedTopic) -> None:
+    number = max(played.records, key=lambda each: len(played.records[each]))
+    records = played.records[number]
+    *_, (_, _, announced), (last_offset, _, _) = records  # the last copy was announced, and then finished
+    played.records[number] = [*records, (last_offset + 1, None, announced)]
+    run = in_json("tier metadata", *COPIES, "--bootstrap-server", "cluster:9092")
+    (finding,) = [each for each in run.document["findings"] if each["code"] == "metadata-dropped"]
+    assert finding["path"] == "cluster:9092"
+
+
+def cluster_of(fixture: Path) -> str:
+    """The id in a broker's ``meta.properties``."""
+    lines = (fixture / "node1" / "meta.properties").read_text().splitlines()
+    return next(line.removeprefix("cluster.id=") for line in lines if line.startswith("cluster.id="))
+
+
+@pytest.mark.parametrize("verb", ["inventory", "metadata"])
+def test_a_running_cluster_that_is_another_than_that_of_the_metadata_log(verb: str, played: PlayedTopic) -> None:
+    lost = FIXTURES / "follower-lost-state"
+    run = snaprebuild("tier", verb, lost / "remote", "--bootstrap-server", "cluster:9092", "--metadata", lost / "node1")
+    assert run.exit_code == 2
+    assert (
+        f"--metadata and --bootstrap-server are of different clusters: expected cluster {cluster_of(lost)}, found played"
+        in run.stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--metadata-partitions", 1), "--metadata-partitions: the cluster shows how many there are"),
+        (("--produce-to", "a:1"), "--produce-to reads the topic of its brokers itself"),
+        (("--log-dirs", LOGS), "--log-dirs is for brokers that are stopped"),
+        (("--lost-metadata-partition", 0), "--lost-metadata-partition: partition 0 was read"),
+    ],
+)
+def test_options_of_tier_metadata_that_a_running_cluster_excludes(
+    options: tuple[object, ...], message: str, played: PlayedTopic
+) -> None:
+    run = snaprebuild("tier", "metadata", *COPIES, "--bootstrap-server", "cluster:9092", *options)
+    assert run.exit_code == 2
+    assert message in run.stderr
+
+
+@pytest.mark.parametrize("verb", ["audit", "inventory", "metadata", "repair"])
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -30,7 +30,7 @@ from snaprebuild.cli.main import main
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.storage.local import log_dir_guard, process_settings
 
-COMMAND = (sys.executable, "-m", "snaprebuild")
+COMMAND = (sys.executable, "-X", "snaprebuild_program=snaprebuild", "-m", "snaprebuild")
 OTHER_FORMS = {
     "stage": ("rebuild",),
     "inspect explain": ("inspect-explain", "inspect-explain-snapshot"),

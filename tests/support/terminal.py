@@ -32,7 +32,7 @@ def in_terminal(
     stderr_too: bool = False,
     interrupt_at: str | None = None,
     typed: bytes = CTRL_C,
-    python: tuple[str, ...] = ("-m", "snaprebuild"),
+    python: tuple[str, ...] = ("-X", "snaprebuild_program=snaprebuild", "-m", "snaprebuild"),
     **environment: str,
 ) -> Screen:
     """Runs the command with stdin and stdout in a terminal; stderr as well, or in none.

@@ -15,7 +15,7 @@ from snaprebuild.errors import LimitReachedError
 from snaprebuild.findings import Severity, exit_code_of
 from snaprebuild.storage.store import Store
 from snaprebuild.storage.store_path import StorePath
-from snaprebuild.tier.inventory.inventory import tier_inventory
+from snaprebuild.tier.inventory.inventory import phantom_finding, tier_inventory
 from snaprebuild.tier.inventory.model import TierInventory
 from snaprebuild.tier.remote_store import StoreAccess
 
@@ -103,3 +103,13 @@ def test_a_limit_leaves_what_needs_no_manifest(tmp_path: Path) -> None:
     }
     (limit,) = [each for each in findings if each.code == "tier-limit"]
     assert (limit.is_unread, exit_code_of([limit])) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("start_offsets", "severity"),
+    [([0], Severity.NOTE), ([0, 35, 70], Severity.NOTE), ([0, 0], Severity.FINDING), ([0, 35, 35, 70], Severity.FINDING)],
+)
+def test_one_attempt_at_a_segment_is_no_alarm(start_offsets: list[int], severity: Severity) -> None:
+    """A broker that stops during an upload leaves one, and an upload without an object yet is one; an exception leaves one each time."""
+    found = phantom_finding("p-0", start_offsets)
+    assert (found.code, found.severity, found.offset) == ("tier-phantom", severity, start_offsets[0])

@@ -130,6 +130,17 @@ class InstallView(View):
         )
 
 
+def _is_only_late(result: RebuildResult, lacking: int) -> bool:
+    """Whether the deadline alone kept snapshots from being installed, so that the same command installs them.
+
+    Args:
+        result: of the install.
+        lacking: snapshots that were refused or that failed.
+    """
+    is_late = any(each.cause is FindingCause.DEADLINE_PASSED for each in result.findings)
+    return is_late and not result.not_staged and not lacking
+
+
 def _before_start(request: RebuildRequest, lost: Sequence[Finding]) -> list[str]:
     """The words of the command that writes the snapshots without which a start forgets producers, of every topic in their directories.
 
@@ -219,7 +230,7 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
         if may_be_2_7(result.plan):
             answer += OLD_BROKER_DELETES
     if not is_done:
-        return answer, stage
+        return answer, ["install", "--plan", shown(plan.path)] if _is_only_late(result, lacking) else stage
     return answer, [] if result.receipt is None else ["verify", "--written-by", shown(result.receipt)]
 
 

@@ -37,7 +37,7 @@ from snaprebuild.snapshots.plan.plan_model import (
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult, is_not_judged
 from snaprebuild.snapshots.rebuild.results_file import write_results
-from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason, NeedTotals
+from snaprebuild.snapshots.source.boundary_needs import LeftOut, LeftOutReason, NeedTotals, reason_not_needed
 from snaprebuild.storage.local.hard_links import Mount, mount_of
 from snaprebuild.storage.store import is_object
 
@@ -696,12 +696,7 @@ def print_rebuild(result: RebuildResult) -> None:
     if aside:
         print_text(f"{pluralize(aside, 'wrong snapshot')} set aside next to the new one, as <offset>.snapshot.set-aside.<number>")
     if result.staged_plan is not None:
-        states = sum(boundary.exists for partition in result.partitions for boundary in partition.plan.all_boundaries)
-        if states:
-            there = "1 of them exists" if states == 1 else f"{states} of them exist"
-            file = "its staged copy" if states == 1 else "their staged copies"
-            print_text(f"{there} in the log directory already. `install` starts from {file} when it replays segments rolled later.")
-        print_text("Nothing was written to the log directories.")
+        _print_staged_only(result)
     if _is_next_to_broker(result.plan.request):
         for running in dict.fromkeys(each.message for each in result.plan.findings if each.cause is FindingCause.WHILE_BROKER_RUNS):
             print_text(f"{running[0].upper()}{running[1:]}.")
@@ -709,6 +704,27 @@ def print_rebuild(result: RebuildResult) -> None:
         print_text(f"receipt: {shown(result.receipt)}")
     else:
         print_undo(result.receipt)
+
+
+def _print_staged_only(result: RebuildResult) -> None:
+    """Which of the staged snapshots `install` does not link, so that their number is that of `plan`."""
+    boundaries = [(partition.plan.source, each) for partition in result.partitions for each in partition.plan.all_boundaries]
+    states = sum(each.exists for _, each in boundaries)
+    if states:
+        there = "1 of them exists" if states == 1 else f"{states} of them exist"
+        file = "its staged copy" if states == 1 else "their staged copies"
+        print_text(f"{there} in the log directory already. `install` starts from {file} when it replays segments rolled later.")
+    after_stop = [
+        each
+        for source, each in boundaries
+        if not each.exists and reason_not_needed(source, each.offset, is_log_end=each.is_log_end) is not None
+    ]
+    if after_stop:
+        count = len(after_stop)
+        subject = "1 of them is" if count == 1 else f"{count} of them are"
+        pronoun = "it" if count == 1 else "them"
+        print_text(f"{subject} for a clean stop: after the unclean one the broker makes {pronoun} itself at its start.")
+    print_text("Nothing was written to the log directories.")
 
 
 def _print_ways_around_the_lock(result: RebuildResult) -> None:

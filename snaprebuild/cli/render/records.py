@@ -23,7 +23,8 @@ from snaprebuild.documents.records import ExportedFile, Records, RecordsPartitio
 from snaprebuild.findings import Finding, first_of, pluralize
 
 if TYPE_CHECKING:  # pyarrow may not be installed
-    from snaprebuild.consume.record_rows import ReadPartition, RecordRow
+    from snaprebuild.consume.partition_result import ReadPartition
+    from snaprebuild.consume.record_rows import RecordRow
 
 __all__ = ["MANIFEST", "RecordsView"]
 
@@ -68,7 +69,7 @@ class RecordsView(View):
         super().__init__(findings)
         self._isolation = isolation
         self._partitions = partitions
-        read = {each.reader.plan.log.topic_partition for each in partitions}
+        read = {each.range.topic_partition for each in partitions}
         self._not_read = tuple(each for each in selected if each not in read)
         self._rows = rows
         self._limit = limit
@@ -174,15 +175,14 @@ class RecordsView(View):
     def _print_partitions(self) -> None:
         rows = []
         for each in self._partitions:
-            counts = each.reader.counts
-            plan = each.reader.plan
+            counts = each.range.counts
             left_out = counts.aborted_batches + counts.control_batches
             written = "-" if each.file is None else size_text(each.file.size_bytes)
             rows.append(
                 (
-                    plan.log.topic_partition,
-                    plan.start,
-                    plan.end,
+                    each.range.topic_partition,
+                    each.range.start,
+                    each.range.end,
                     each.records,
                     left_out,
                     counts.missing_offsets,
@@ -206,8 +206,8 @@ def _moment(ms: int | None) -> str:
 
 
 def _partition(each: ReadPartition) -> RecordsPartition:
-    members = asdict(record_range(each.reader))
-    # Of the records that the reader gave, a limit may have left some out.
+    members = asdict(record_range(each.range))
+    # Of the records that were read, a limit may have left some out.
     members["records"] = each.records
     members["first_offset"] = -1 if each.first_offset is None else each.first_offset
     members["last_offset"] = -1 if each.last_offset is None else each.last_offset

@@ -135,7 +135,9 @@ def _stuck_text(result: ScanResult) -> str:
     if _kinds_of_help(result).keys() == {"broker start"}:
         return f"{size_text(stuck)} cannot be uploaded. A restart of the broker frees {freed}."
     later = ", in part only after the next start" if stuck > after and _waits_for_start(result) else ""
-    return f"{size_text(stuck)} cannot be uploaded. `rebuild` frees {freed}{later}."
+    # Until these topics have an id `rebuild` refuses.
+    frees = "With their ids `rebuild` frees" if result.status.topics_without_id else "`rebuild` frees"
+    return f"{size_text(stuck)} cannot be uploaded. {frees} {freed}{later}."
 
 
 def _waits_for_start(result: ScanResult) -> bool:

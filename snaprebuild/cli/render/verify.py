@@ -107,12 +107,12 @@ class VerifyView(View):
         result = self._result
         labels = labels_of(verdict.source for verdict in result.partitions)
         rows = []
-        for verdict in sorted(
-            result.partitions, key=lambda each: -sum(one.comparison.proven_wrong for one in each.outcome.snapshots)
-        ):
-            counts = counts_text(_statuses(verdict.outcome.snapshots))
+        for verdict in sorted(result.partitions, key=_urgency):
+            counts = counts_text(_statuses(verdict.outcome.snapshots)) or "-"
+            if _is_unjudged(verdict):
+                counts += "; not judged to the end"
             label = labels[verdict.source.directory.path]
-            rows.append((label, len(verdict.outcome.snapshots), len(verdict.needs.missing_offsets) or "-", counts or "-"))
+            rows.append((label, len(verdict.outcome.snapshots), len(verdict.needs.missing_offsets) or "-", counts))
         if rows:
             print_table(None, ("partition", "snapshots", "missing", "verdict"), rows, right=("snapshots", "missing"))
         if self._forgetful:
@@ -164,10 +164,23 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
 
 def _unjudged_text(result: VerifyResult) -> str:
     """How many partitions were not judged to the end; empty without any."""
-    unjudged = sum(
-        any(each.severity > Severity.FINDING or each.is_unread for each in verdict.findings) for verdict in result.partitions
-    )
-    return f"{pluralize(unjudged, 'partition')} not judged to the end: stderr lists them." if unjudged else ""
+    unjudged = sum(map(_is_unjudged, result.partitions))
+    if not unjudged:
+        return ""
+    return f"{pluralize(unjudged, 'partition')} not judged to the end: stderr lists {'it' if unjudged == 1 else 'them'}."
+
+
+def _is_unjudged(verdict: PartitionVerdict) -> bool:
+    """Whether a partition was not read to its end, or is damaged."""
+    return any(each.severity > Severity.FINDING or each.is_unread for each in verdict.findings)
+
+
+def _urgency(verdict: PartitionVerdict) -> tuple[int, ...]:
+    """A key to sort partitions by: those that need somebody come first."""
+    comparisons = [each.comparison for each in verdict.outcome.snapshots]
+    wrong = sum(each.proven_wrong for each in comparisons)
+    unchecked = sum(not each.status.is_right for each in comparisons)
+    return (-int(_is_unjudged(verdict)), -wrong, -len(verdict.needs.missing_offsets), -unchecked)
 
 
 def _expired_text(result: VerifyResult) -> str:

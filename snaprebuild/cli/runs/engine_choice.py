@@ -17,7 +17,6 @@ from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.thread_pool import ParallelMap
 
 if TYPE_CHECKING:  # a run without Spark needs none of these, and a scan no engine
-    from snaprebuild.snapshots.engine.partition_task import Engine
     from snaprebuild.spark.effect_files import EffectCache
     from snaprebuild.spark.job import SparkEngine
 
@@ -80,7 +79,7 @@ class EngineChoice:
         """The map that plans partitions; None for this process, also with ``auto``: the bytes to read are not known yet."""
         return self._started().parallel_map if self._name is EngineName.SPARK else None
 
-    def reading(self, size_bytes: int, progress: Callable[[str, int], None] | None) -> Engine | None:
+    def reading(self, size_bytes: int, progress: Callable[[str, int], None] | None) -> SparkEngine | None:
         """The engine that reads; None for worker processes of this machine.
 
         Args:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
+from snaprebuild.cli.options.reading import EngineName, EngineOptions
 from snaprebuild.cli.options.records import LIMIT_MAX, IsolationOption, PayloadFormat, RecordPlaces
 from snaprebuild.cli.render.records import RecordsView
 from snaprebuild.cli.runs.cluster_history import log_point_of
+from snaprebuild.cli.runs.engine_choice import engine_of
 from snaprebuild.cli.runs.remote_storage import key_files, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of, topic_ids_of
 from snaprebuild.cli.streams import bytes_progress, print_on_stderr
 from snaprebuild.cli.verb import OutputOptions
+from snaprebuild.cli.verb_command import given_options
 from snaprebuild.cli.view import View
 from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, RecordIsolation, RecordQuery
 from snaprebuild.consume.record_source import RecordSource, open_record_source
@@ -30,6 +34,9 @@ from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.storage.remote.listing import holds_copies
 from snaprebuild.storage.store import absolute, is_object
 from snaprebuild.storage.store_path import path_of
+
+if TYPE_CHECKING:  # pyarrow may not be installed
+    from snaprebuild.consume.partition_result import ReadPartition
 
 __all__ = ["run_inspect_records"]
 
@@ -48,17 +55,22 @@ def run_inspect_records(
     value_format: PayloadFormat | None,
     internal_topics: bool,
     directory: str | None,
+    engine: EngineOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
     """Reads records, and shows or writes them."""
     out.begin(private_key=key_files(places))
     try:
-        from snaprebuild.consume.record_rows import export_records, exported_columns, make_export_directory, read_rows, row_columns
+        from snaprebuild.consume.record_export import exported_columns
+        from snaprebuild.consume.record_rows import read_rows, row_columns
     except ImportError as error:
         raise UsageError("inspect records needs pyarrow: pip install pyarrow") from error
     if directory is not None:
         _check_export(directory, key_format, value_format)
+        _check_engine(engine, limit)
+    elif engine.engine is EngineName.SPARK and given_options(["engine"]):
+        raise UsageError("--engine spark: its tasks write files, and need --out; what is shown is read by this process")
     elif limit is not None and limit > LIMIT_MAX:
         raise UsageError(f"--limit: at most {LIMIT_MAX} records are shown; --out writes any number")
     selection = selection_of(places)
@@ -89,11 +101,59 @@ def run_inspect_records(
             value_format=value_format,
             store=source.store,
         )
-    make_export_directory(directory)
-    RecordsView([*findings, _unfinished(directory)], chosen, selected, [], [], limit=limit, directory=directory).write_files()
-    with bytes_progress("writing", sum(log.size_bytes for log in source.logs)) as progress:
-        partitions = export_records(source, query, findings, directory, limit=limit, progress=progress)
+    unfinished = RecordsView([*findings, _unfinished(directory)], chosen, selected, [], [], limit=limit, directory=directory)
+    partitions = _exported(source, query, findings, directory, limit=limit, engine=engine, unfinished=unfinished)
     return RecordsView(findings, chosen, selected, partitions, [], limit=limit, directory=directory, store=source.store)
+
+
+def _exported(
+    source: RecordSource,
+    query: RecordQuery,
+    findings: list[Finding],
+    directory: str,
+    *,
+    limit: int | None,
+    engine: EngineOptions,
+    unfinished: RecordsView,
+) -> list[ReadPartition]:
+    """Writes the files of an export, by this process or by tasks of Spark.
+
+    Args:
+        source: what is read.
+        query: with the columns of the files.
+        findings: filled with those of the partitions.
+        directory: new one, for the files.
+        limit: records at most; None for all.
+        engine: which of the two.
+        unfinished: writes the manifest of an export that has no file yet.
+
+    Raises:
+        UsageError: Spark is not installed, or the run has limits that its tasks cannot share.
+        StorageError: a file cannot be written, or the job of Spark failed.
+    """
+    from snaprebuild.consume.record_export import export_records, make_export_directory
+
+    size_bytes = sum(log.size_bytes for log in source.logs)
+    with engine_of(engine) as chosen, bytes_progress("writing", size_bytes) as progress:
+        on_spark = chosen.reading(size_bytes, progress) if limit is None else None
+        if on_spark is None:
+            make_export_directory(directory)
+            unfinished.write_files()
+            return export_records(source, query, findings, directory, limit=limit, progress=progress)
+        from snaprebuild.spark.record_export import check_shares, export_on_spark
+
+        check_shares(source)
+        make_export_directory(directory)
+        unfinished.write_files()
+        return export_on_spark(on_spark, source, query, findings, os.path.abspath(directory))
+
+
+def _check_engine(engine: EngineOptions, limit: int | None) -> None:
+    """Raises UsageError if tasks of Spark would have to count records together."""
+    if engine.engine is EngineName.SPARK and limit is not None:
+        raise UsageError(
+            "--limit: counts the records of all partitions in turn, which tasks of Spark cannot; leave out one of the two"
+        )
 
 
 def _opened(places: RecordPlaces, query: RecordQuery, s3: S3Options) -> RecordSource:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from snaprebuild.cli.file_kinds import CLIENT_PROPERTIES, check_kind
 from snaprebuild.cli.options.common import quoted
 from snaprebuild.errors import UsageError
-from snaprebuild.storage.remote.metadata_topic import read_client_config
+from snaprebuild.storage.remote.client_config import read_client_config
 from snaprebuild.tier.running_topic import RunningTopic
 
 __all__ = ["client_settings", "running_topic", "servers_of"]

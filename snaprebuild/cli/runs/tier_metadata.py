@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import check_metadata
@@ -10,6 +12,7 @@ from snaprebuild.cli.render.tier_metadata import MetadataOutput, TierMetadataVie
 from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import check_outside_store, key_files, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
+from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.runs.upload_inputs import announcing
 from snaprebuild.cli.verb import OutputOptions
@@ -21,9 +24,10 @@ from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.private_keys import PrivateKeys
+from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.metadata.copy_record import RecordSettings
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs, read_leader_logs
+from snaprebuild.tier.metadata.partition_records import check_gap_segments
 from snaprebuild.tier.metadata.produce import check_cluster, check_deletions, expected_deletions, produce_records
 from snaprebuild.tier.metadata.store_records import MetadataRequest, StoreRecords, store_records
 from snaprebuild.tier.metadata.topic_directories import MetadataTopicPlan, plan_topic, read_cluster, write_topic
@@ -38,7 +42,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     """Decides which copies get records, and writes these where the options name a place, unless ``dry_run``."""
     records_file = None if options.dry_run else options.records
     out.begin({"--records-file": records_file}, private_key=key_files(options), receipt=options.receipt)
-    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    configured = configured_store(store, s3, options, writes=False)
     options = configured.options(options)
     s3 = configured.s3
     store = configured.location
@@ -48,6 +52,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     _check_options(options, selection)
     check_directories([store, *(options.metadata_log or []), *leader_dirs, *log_dirs], receipt=options.receipt)
     check_metadata(options.metadata)
+    running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
     if records_file is not None:
         check_new_place(records_file)
     if options.receipt is not None and not options.dry_run:
@@ -55,7 +60,9 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     run = run_of(s3)
     plan = plan_topic(log_dirs, options.metadata, run) if log_dirs else None
     cluster = plan if plan is not None or options.metadata is None else read_cluster(options.metadata, run)
-    access = store_access(store, s3, options, PrivateKeys.of(options.private_key))
+    access = store_access(store, s3, options, PrivateKeys.of(options.private_key), running)
+    if cluster is not None:
+        access = replace(access, cluster_id=cluster.cluster_id)
     check_outside_store(access.root, [out.report, records_file, options.receipt])
     leaders = read_leader_logs(leader_dirs, options.log_start or [], run)
     # Before the write, which adds partitions.
@@ -68,13 +75,15 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
             selection=selection,
             leaders=leaders,
             settings=RecordSettings(custom_fields_of(options.custom_metadata, fields), configured.known_key_prefix),
-            allow_gaps=options.allow_gaps,
+            allow_gaps=options.allow_gaps is not None,
             writes=options.records is not None or plan is not None or announcer is not None,
             metadata_partitions=_partitions(options, cluster, announcer),
             topic_ids=None if cluster is None else cluster.topic_ids,
             lost_partitions=frozenset(options.lost_metadata_partition or ()),
         )
         records = store_records(access, request, tier)
+        if options.allow_gaps is not None and request.writes and not options.dry_run and not records.is_refused:
+            check_gap_segments(records.partitions, options.allow_gaps)
         output = MetadataOutput(records_file=options.records, produced_to=options.produce_to, dry_run=options.dry_run)
         if announcer is not None and not records.is_refused:
             output.deletions = _produce(records, leaders, announcer, options)
@@ -114,10 +123,16 @@ def _check_options(options: TierMetadataOptions, selection: Selection) -> None:
     """
     if options.log_dirs is not None and selection.is_narrowed:
         raise UsageError("--log-dirs writes the records of all partitions at once: no selection goes with it")
-    shown = (options.log_dirs, options.metadata, options.produce_to)
+    shown = (options.log_dirs, options.metadata, options.produce_to, options.bootstrap_server)
     if options.metadata_partitions is not None and any(each is not None for each in shown):
         raise UsageError("--metadata-partitions: the cluster shows how many there are")
     if options.produce_to is not None and (options.records is not None or options.log_dirs is not None):
         raise UsageError("--produce-to writes the records into the topic itself: neither --records-file nor --log-dirs go with it")
+    if options.bootstrap_server is not None and options.log_dirs is not None:
+        raise UsageError("--log-dirs is for brokers that are stopped: --bootstrap-server reads the topic of running ones")
+    if options.bootstrap_server is not None and options.produce_to is not None:
+        raise UsageError("--produce-to reads the topic of its brokers itself: --bootstrap-server does not go with it")
     if options.deletes and options.produce_to is None:
         raise UsageError("--deletes: goes with --produce-to")
+    if options.receipt is not None and options.log_dirs is None:
+        raise UsageError("--receipt: goes with --log-dirs, whose files it lists")

@@ -7,7 +7,7 @@ from typing import Annotated
 from formats.limits import INT64_MAX
 from snaprebuild.cli.options.common import S3Options, WholeNumber
 from snaprebuild.cli.options.description import option
-from snaprebuild.cli.options.reading import Load
+from snaprebuild.cli.options.reading import EngineOptions, Load
 from snaprebuild.cli.options.records import IsolationOption, PayloadFormat, RecordPlaces
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
@@ -83,6 +83,7 @@ def inspect_records(
             default="show them",
         ),
     ] = None,
+    engine: EngineOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
@@ -92,7 +93,8 @@ def inspect_records(
     STORE is remote storage, a directory or s3://BUCKET/PREFIX: its copies are read below the log on disk, or alone without PATH.
     Offsets, times and sizes are shown; keys and values only with --key-format and --value-format. The range of a partition ends at
     its high watermark or last stable offset, by the checkpoints of its broker. Damage is a finding, and what can be read is shown.
-    Needs the extra `records` (pyarrow). Exit code 1 if offsets of the range are not there.
+    Needs the extra `records` (pyarrow). With --engine spark tasks write the files of --out, which all machines must share.
+    Exit code 1 if offsets of the range are not there.
     """
     from snaprebuild.cli.runs.inspect_records import run_inspect_records
 
@@ -106,6 +108,7 @@ def inspect_records(
         value_format=value_format,
         internal_topics=internal_topics,
         directory=directory,
+        engine=engine,
         out=out,
         s3=s3,
     )

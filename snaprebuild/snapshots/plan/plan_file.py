@@ -12,7 +12,7 @@ import datetime
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -271,30 +271,67 @@ def load_plan(path: str, gate: SourceGate, judge_start: StartJudge | None = None
     return replace(plan, request=replace(plan.request, expiration_ms=request.expiration_ms))
 
 
+class _Change(NamedTuple):
+    """A partition that is another than its line in the plan.
+
+    Attributes:
+        path: of the partition.
+        text: what changed.
+        has_work: the plan has, or would have, a snapshot to write there.
+    """
+
+    path: str
+    text: str
+    has_work: bool
+
+
 def _check_unchanged(plan: Plan, saved: PlanLines, count: int) -> None:
     """Compares each partition with its line.
 
     Raises:
-        RefusedError: it is another, or came or went.
+        RefusedError: some are others, or came or went. One that has something to write is named.
     """
     present = {partition.source.directory.path: partition for partition in plan.partitions}
+    changes: list[_Change] = []
     for number, line in saved.partitions(count):
         was = saved.part(_PartitionLine, line, number)
         partition = present.pop(was.path, None)
         if partition is None:
-            raise _stale(f"the partition of its line {number} is gone", was.path)
+            changes.append(_Change(was.path, f"the partition of line {number} is gone", bool(was.boundaries)))
+            continue
         now = _PartitionLine.of(partition)
-        for name in now.__struct_fields__:
-            if getattr(was, name) != getattr(now, name):
-                difference = _first_difference(getattr(was, name), getattr(now, name))
-                needless = "" if was.boundaries or now.boundaries else "; this partition has nothing to write"
-                raise _stale(f"{name.replace('_', ' ')}: {difference}{needless}", was.path)
-    if present:
-        raise _stale("this partition was created after it was made", min(present))
+        text = _difference(was, now)
+        if text:
+            changes.append(_Change(was.path, text, bool(was.boundaries or now.boundaries)))
+    changes += [
+        _Change(path, "this partition was created after the plan", bool(present[path].boundaries)) for path in sorted(present)
+    ]
+    if not changes:
+        return
+    named = next((each for each in changes if each.has_work), changes[0])
+    needless = "" if named.has_work else "; none of them has anything to write"
+    whole = pluralize(max(count, len(plan.partitions)), "partition")
+    raise RefusedError(
+        f"the plan is stale: {len(changes)} of {whole} changed, this one: {named.text}{needless}. Nothing was written. Make the plan"
+        " again with `snaprebuild plan`",
+        path=named.path,
+    )
 
 
-def _stale(reason: str, path: str) -> RefusedError:
-    return RefusedError(f"the plan is stale: {reason}. Nothing was written. Make the plan again with `snaprebuild plan`", path=path)
+_WORDS = {
+    "boundaries": "snapshots to write",
+    "not_planned": "snapshots not to write",
+    "replay_index": "number of the segment that replay begins with",
+}
+"""What fields of a line are called in a sentence, where their own name is of the code."""
+
+
+def _difference(was: _PartitionLine, now: _PartitionLine) -> str:
+    """The first difference, in words; empty without one."""
+    for name in now.__struct_fields__:
+        if getattr(was, name) != getattr(now, name):
+            return f"{_WORDS.get(name, name.replace('_', ' '))}: {_first_difference(getattr(was, name), getattr(now, name))}"
+    return ""
 
 
 def _first_difference(was: Any, now: Any) -> str:
@@ -308,6 +345,8 @@ def _first_difference(was: Any, now: Any) -> str:
             if old != new:
                 return f"was {old}, is {new}"
         return f"had {pluralize(len(was), 'entry', 'entries')}, has {len(now)}"
+    if isinstance(now, bool):
+        return "no more" if was else "now"
     return f"was {was}, is {now}"
 
 

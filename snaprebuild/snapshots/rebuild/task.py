@@ -234,10 +234,12 @@ class RebuildTask(ReplayTask):
         left = [each for each in self._job.plan.boundaries if each.offset not in done]
         message = f"{error.message}: nothing is missing, but not every snapshot was compared"
         severity = Severity.NOTE
+        cause = None
         if left:
             message = f"{error.message}: {pluralize(len(left), 'snapshot')} not rebuilt"
             severity = Severity.FINDING
-        self._result.add_finding("deadline-passed", severity, message, left[0].offset if left else None)
+            cause = FindingCause.DEADLINE_PASSED
+        self._result.add_finding("deadline-passed", severity, message, left[0].offset if left else None, cause=cause)
         self.outcome.boundaries += [unfinished(each, BoundaryAction.SKIPPED, error.message) for each in left]
 
     def finish(self) -> None:

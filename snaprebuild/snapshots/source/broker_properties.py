@@ -10,7 +10,7 @@ from formats.errors import FormatError
 from formats.limits import INT64_MAX
 from formats.text_lines import shown
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, first_of
+from snaprebuild.findings import Finding, FindingCause, Severity, first_of
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.file_facts import is_nameable
 from snaprebuild.storage.local.log_dir_guard import protect_log_dirs
@@ -170,7 +170,8 @@ def log_dirs_online(properties: Properties, path: str | None) -> tuple[list[str]
 def offline_log_dir(path: str, fault: str) -> Finding:
     """``LogManager.createAndValidateLogDirs`` continues without a log directory that it can neither read nor create."""
     message = f"{fault}: this log directory is left out, as a broker would take it for offline; the others are not affected"
-    return Finding("offline-log-dir", Severity.STORAGE, path, message, is_unread=True)
+    cause = FindingCause.OFFLINE_LOG_DIR
+    return Finding("offline-log-dir", Severity.STORAGE, path, message, is_unread=True, cause=cause)
 
 
 def expiration_of(properties: Properties) -> int:

@@ -37,7 +37,16 @@ from snaprebuild.storage.local.file_calls import NO_RENAME_NOREPLACE, OS, FileCa
 from snaprebuild.storage.local.write_advice import advice_on_owner
 from snaprebuild.storage.store import FileIdentity, Ownership
 
-__all__ = ["TEMPORARY_SUFFIX", "Blocks", "create_file", "owner_refusal", "replace_file", "temporary_file", "temporary_name_of"]
+__all__ = [
+    "TEMPORARY_SUFFIX",
+    "Blocks",
+    "create_file",
+    "left_file",
+    "owner_refusal",
+    "replace_file",
+    "temporary_file",
+    "temporary_name_of",
+]
 
 Blocks = Callable[[], Iterable[bytes | memoryview]]
 """Yields the bytes of a large file, block by block. Called twice: to write them, and to compare them with the written file."""
@@ -166,7 +175,34 @@ def temporary_file(place: OpenDirectory, name: str, mode: int = 0o644, *, is_loc
         raise place.busy(name) from error
     except OSError as error:
         raise place.failed(name, "create the temporary file", error) from error
-    temporary = TemporaryFile(place, name, fd)
+    with _until_named(TemporaryFile(place, name, fd), is_locked=is_locked) as temporary:
+        yield temporary
+
+
+@contextlib.contextmanager
+def left_file(place: OpenDirectory, name: str) -> Iterator[TemporaryFile]:
+    """A file that another process wrote, synced and left under a temporary name, for a block that gives it its name.
+
+    Removed if the block raises before that.
+
+    Args:
+        place: its directory.
+        name: its temporary name, which no other run uses.
+
+    Raises:
+        WriteFailedError: it cannot be opened; with the error number ENOENT it is not there.
+    """
+    try:
+        fd = place.calls.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place.fd)
+    except OSError as error:
+        raise place.failed(name, "open what was written", error) from error
+    with _until_named(TemporaryFile(place, name, fd), is_locked=False) as temporary:
+        yield temporary
+
+
+@contextlib.contextmanager
+def _until_named(temporary: TemporaryFile, *, is_locked: bool) -> Iterator[TemporaryFile]:
+    """The file for a block. It is removed if the block raises before it has its name, and closed."""
     try:
         if is_locked:
             temporary.lock()
@@ -175,11 +211,11 @@ def temporary_file(place: OpenDirectory, name: str, mode: int = 0o644, *, is_loc
         except BaseException as error:
             is_removed = temporary.is_named or temporary.remove()
             if isinstance(error, StorageError) and not is_removed:
-                error.leftover = name
+                error.leftover = temporary.name
             raise
     finally:
         # Last, because closing ends the lock. Everything is synced or given up: an error here would mean nothing.
-        place.close(fd)
+        temporary.place.close(temporary.fd)
 
 
 class TemporaryFile(msgspec.Struct):

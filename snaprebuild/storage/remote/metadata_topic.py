@@ -19,8 +19,9 @@ from formats.partition.partition_metadata import ZERO_UUID
 from formats.remote.remote_log_metadata import METADATA_TOPIC
 from snaprebuild import __version__
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, UsageError, WriteFailedError
+from snaprebuild.storage.remote.client_config import SECURITY_SETTINGS
 
-__all__ = ["PATIENCE_SECONDS", "ClusterTopic", "MetadataTopic", "read_client_config"]
+__all__ = ["PATIENCE_SECONDS", "ClusterTopic", "MetadataTopic"]
 
 PATIENCE_SECONDS = 60.0
 """Longest time for an answer; the time for all attempts at one record, too."""
@@ -44,10 +45,34 @@ NOT_APPENDED = frozenset(
 )
 """Errors that prove that the log does not have a record. After any other error it may have it."""
 
-HOPELESS = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
-"""Errors that do not pass with time."""
+LOGIN_SETTINGS = "security.protocol, sasl.mechanism, sasl.username and sasl.password"
+TLS_SETTINGS = "security.protocol and the settings of ssl, such as ssl.ca.location"
+HOPELESS = {"_AUTHENTICATION": LOGIN_SETTINGS, "_SSL": TLS_SETTINGS, "SASL_AUTHENTICATION_FAILED": LOGIN_SETTINGS}
+"""Errors that do not pass with time, each with the settings to look at."""
 
-_log = logging.getLogger(__name__)
+CONNECTION_SETTINGS = "security.protocol and the settings of ssl"
+"""What to look at where brokers close the connection, or nobody listens."""
+
+_SETTING_NAME = re.compile(r"[a-z0-9]+(?:\.[a-z0-9]+)+")
+_LOG_PREFIX = re.compile(r"\w+ \[[^\]]*\] \[[^\]]*\]: ")
+_SERVER_PREFIX = re.compile(r"(?:\w+://)?[^ ]+/(?:bootstrap|\d+): ")
+_STATE = re.compile(r" \(after \d+ms in state \w+(?:, \d+ identical error\(s\) suppressed)?\)")
+
+
+class _ClientLog(logging.Handler):
+    """Keeps the last line of the client's log in place of printing it: some failures are reported nowhere else.
+
+    Attributes:
+        last: its text without the names of clients and threads; None before the first one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called from within ``poll`` of a client."""
+        self.last = _LOG_PREFIX.sub("", record.getMessage(), count=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +121,8 @@ class MetadataTopic:
         self._kafka = _library(options[0])
         self._trouble: str | None = None
         self._hopeless: str | None = None
+        self._advice = ""
+        self._log = _ClientLog()
         self._is_reached = False
         self._next: dict[int, int] = {}
         base = {"client.id": f"snaprebuild-{__version__}", **settings, "bootstrap.servers": servers}
@@ -128,26 +155,36 @@ class MetadataTopic:
         return self._reader
 
     def _made(self, kind: Any, settings: Mapping[str, object]) -> Any:
+        log = logging.Logger(__name__)  # of no tree: nothing of it is printed
+        log.addHandler(self._log)
         try:
-            return kind({**settings, "error_cb": self._on_error}, logger=_log)
+            return kind({**settings, "error_cb": self._on_error}, logger=log)
         except self._kafka.KafkaException as error:
-            named = re.search(r'"([a-z0-9._]{1,60})"', str(error))
-            what = f": look at {named.group(1)}" if named is not None and named.group(1) in settings else ""
+            # Names alone: the text may have a value, and passwords are among them.
+            known = {*settings, *SECURITY_SETTINGS}
+            named = [name for name in dict.fromkeys(_SETTING_NAME.findall(str(error))) if name in known]
+            what = f": look at {', '.join(named)}" if named else ""
             raise UsageError(f"{self._options[1]}: the client does not take these settings{what}") from None
 
     def _on_error(self, error: Any) -> None:
         """Called from within ``poll`` of a client."""
         if error.name() in HOPELESS:
             self._hopeless = error.str()
+            self._advice = f"; check {HOPELESS[error.name()]}, in the file of {self._options[1]}"
         elif error.name() == "_ALL_BROKERS_DOWN":
-            if not self._is_reached:
-                self._hopeless = self._trouble or "none of them can be reached"
+            if not self._is_reached and self._hopeless is None:
+                self._hopeless = self._trouble or self._log.last or "none of them can be reached"
+                self._advice = f"; check {self._options[0]}, and {CONNECTION_SETTINGS}, in the file of {self._options[1]}"
         else:
             self._trouble = error.str()
 
     def _failed(self, what: str, error: object | None = None) -> str:
-        reason = self._hopeless or self._trouble if error is None else error
-        return f"{what}: {reason or f'no answer within {self._patience:.0f} s'}"
+        if error is not None:
+            return f"{what}: {error}"
+        reason = self._hopeless or self._trouble
+        if reason is None:
+            return f"{what}: no answer within {self._patience:.0f} s"
+        return f"{what}: {_STATE.sub('', _SERVER_PREFIX.sub('', reason, count=1))}{self._advice}"
 
     def close(self) -> None:
         """Closes the connections."""
@@ -385,74 +422,3 @@ def _bytes_of(uuid: Any) -> bytes | None:
     halves = (uuid.get_most_significant_bits(), uuid.get_least_significant_bits())
     data = b"".join((half & 2**64 - 1).to_bytes(8, "big") for half in halves)
     return None if data == ZERO_UUID else data
-
-
-CONFIG_BYTES_MAX = 1 << 20
-
-DECIDED_HERE = frozenset(
-    {
-        "acks",
-        "allow.auto.create.topics",
-        "auto.offset.reset",
-        "bootstrap.servers",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.gapless.guarantee",
-        "enable.idempotence",
-        "enable.partition.eof",
-        "isolation.level",
-        "metadata.broker.list",
-        "request.required.acks",
-        "transactional.id",
-    }
-)
-"""The guarantees about records depend on these settings."""
-
-LOADS_CODE = frozenset({"plugin.library.paths"})
-
-JAVA_ONLY = {
-    "sasl.jaas.config": "sasl.username and sasl.password",
-    "ssl.truststore.location": "ssl.ca.location (PEM)",
-    "ssl.keystore.type": "ssl.keystore.location (PKCS#12), or ssl.certificate.location and ssl.key.location (PEM)",
-}
-"""Settings of the Java client, and the setting of librdkafka for each."""
-
-
-def read_client_config(path: str) -> dict[str, str]:
-    """Reads a file with settings of a client: ``name=value`` lines, with the names that librdkafka knows.
-
-    No message repeats a value: passwords may be among them.
-
-    Args:
-        path: of the file; lines that begin with ``#`` or ``!`` are comments.
-
-    Raises:
-        UsageError: it cannot be read, a line is no setting, or a setting is not allowed there.
-    """
-    try:
-        with open(path, "rb") as file:
-            data = file.read(CONFIG_BYTES_MAX + 1)
-        text = data.decode()
-    except OSError as error:
-        raise UsageError(f"the settings cannot be read: {error.strerror}", path=path) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the settings are no text: byte {error.start} is not UTF-8", path=path) from error
-    if len(data) > CONFIG_BYTES_MAX:
-        raise UsageError(f"the settings have more than {CONFIG_BYTES_MAX} bytes", path=path)
-    config: dict[str, str] = {}
-    # Not splitlines(): a password may contain characters that end a line elsewhere.
-    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
-        stripped = line.strip()
-        if not stripped or stripped[0] in "#!":
-            continue
-        name, equals, value = (part.strip() for part in stripped.partition("="))
-        if not equals or not name or " " in name:
-            raise UsageError(f"line {number}: expected NAME=VALUE", path=path)
-        if name in config:
-            raise UsageError(f"line {number}: {name} is set twice", path=path)
-        if name in JAVA_ONLY:
-            raise UsageError(f"line {number}: {name} is a setting of the Java client; here {JAVA_ONLY[name]}", path=path)
-        if name in DECIDED_HERE | LOADS_CODE:
-            raise UsageError(f"line {number}: {name} may not be set here", path=path)
-        config[name] = value
-    return config

@@ -146,7 +146,7 @@ class CopyLine(_Line, frozen=True, tag="copy"):
         verdict: on its snapshot.
         proof: of the snapshot; null as long as it is not proven.
         proven_ms: when its segment was read for that proof; null without one.
-        failed_ms: when its segment could not be read the last time; null if it always could.
+        failed_ms: when its segment could not be read; null if it never was read, or could be read the last time.
     """
 
     topic: str
@@ -243,7 +243,7 @@ class _Contents:
         began_ms = self.round_began_ms
         ranges = self.ranges.get(key)
         if ranges is not None and began_ms is not None:
-            self.ranges[key] = {of: each for of, each in ranges.items() if each.read_ms >= began_ms}
+            self.ranges[key] = {of: each for of, each in ranges.items() if began_ms <= each.read_ms <= kept.read_ms}
 
 
 class AuditLedger:

@@ -5,7 +5,8 @@ keeps a summary of each. The audit then judges every partition by what the ledge
 was not read yet ends the replay of its partition like a limit of the run.
 
 A round is over when all copies that the last run knew were read since it began. The next run then begins a new round, and reads the
-segment first that was read first. A new copy, and one whose objects have changed, comes before all that.
+segment first that was read first. A new copy, and one whose objects have changed, comes before all that. So does a segment that was read
+later than now, as under a clock that was wrong: when it was read is unknown.
 """
 
 from __future__ import annotations
@@ -187,7 +188,8 @@ class LedgerTurn:
         """
         planned = [each for part in parts for each in self._planned(part)]
         known = [each for each in planned if self._is_known(each.copy)]
-        if self.begins_rounds and known and all(self._was_tried_in_round(each.copy) for each in known):
+        is_over = self.ledger.round_began_ms > self.began_ms or all(self._was_tried_in_round(each.copy) for each in known)
+        if self.begins_rounds and known and is_over:
             self.ledger.begin_round()
         began_ms = self.ledger.round_began_ms
         due = [each for each in planned if self._is_due(each, began_ms)]
@@ -228,7 +230,11 @@ class LedgerTurn:
         ):
             copy = copies[task.path]
             plain = structs.replace(task, store=_without_ledger(task.store))
-            yield _Due(part, index, plain, copy, self.ledger.read_ms(copy_key(copy.objects), task))
+            yield _Due(part, index, plain, copy, self._past(self.ledger.read_ms(copy_key(copy.objects), task)))
+
+    def _past(self, moment_ms: int | None) -> int | None:
+        """A moment of the ledger; None if it is later than the begin of this turn, so that a clock was wrong."""
+        return None if moment_ms is None or moment_ms > self.began_ms else moment_ms
 
     def _is_due(self, each: _Due, began_ms: int) -> bool:
         """Whether a segment is to be read: it never was, could not be read the last time, or was read before the round began."""
@@ -239,13 +245,7 @@ class LedgerTurn:
     def _failed_last(self, copy: RemoteCopy) -> bool:
         """Whether the segment of a copy could not be read when that was tried last, by any run."""
         line = self._line_of(copy)
-        if line is None or line.failed_ms is None:
-            return False
-        key = copy_key(copy.objects)
-        if line.mark != key.mark:
-            return False
-        read_ms = self.ledger.last_read_ms(key)
-        return read_ms is None or line.failed_ms >= read_ms
+        return line is not None and line.failed_ms is not None and line.mark == copy_key(copy.objects).mark
 
     def _is_known(self, copy: RemoteCopy) -> bool:
         """Whether an earlier run has recorded a copy with these objects."""
@@ -256,7 +256,8 @@ class LedgerTurn:
         """Whether the segment of a copy was read since the round began, or could not be read."""
         line = self.ledger.copies.get(uuid_to_text(copy.segment_id))
         tried_ms = [self.ledger.last_read_ms(copy_key(copy.objects)), None if line is None else line.failed_ms]
-        return max((each for each in tried_ms if each is not None), default=-1) >= self.ledger.round_began_ms
+        known_ms = [each for each in map(self._past, tried_ms) if each is not None]
+        return max(known_ms, default=-1) >= self.ledger.round_began_ms
 
     def _within_limits(self, due: Sequence[_Due]) -> int:
         """How many of the segments may be read; ``limit`` has the reason if not all."""
@@ -281,6 +282,7 @@ class LedgerTurn:
         copy = self._copies[task.path]
         if isinstance(read, tuple):
             self.ledger.keep_segment(copy_key(copy.objects), task, read)
+            self._record_failure(copy, None)
             self.read_segments += 1
             self.read_bytes += _log_object_bytes(copy)
             return
@@ -288,8 +290,12 @@ class LedgerTurn:
         if isinstance(read, LimitReachedError):
             self.limit = self.limit or read.message
         else:
-            line = self.ledger.copies[uuid_to_text(copy.segment_id)]
-            self.ledger.record(structs.replace(line, failed_ms=int(time.time() * 1000)))
+            self._record_failure(copy, int(time.time() * 1000))
+
+    def _record_failure(self, copy: RemoteCopy, failed_ms: int | None) -> None:
+        """Records that the segment of a copy could not be read; None that it could."""
+        line = self.ledger.copies[uuid_to_text(copy.segment_id)]
+        self.ledger.record(structs.replace(line, failed_ms=failed_ms))
 
     def _is_left(self, due: _Due) -> bool:
         return isinstance(self._failures.get(due.task.path), LimitReachedError)
@@ -438,7 +444,8 @@ class LedgerTurn:
         """What the ledger has now of some partitions."""
         copies = [each for audit in audits for each in audit.copies]
         proven = [each for each in copies if each.verdict in PROVEN]
-        since_ms = [each.proven_ms for each in proven if each.proven_ms is not None]
+        now_ms = int(time.time() * 1000)
+        since_ms = [min(each.proven_ms, now_ms) for each in proven if each.proven_ms is not None]
         unproven_ms = [_uploaded_ms(each.copy) for each in copies if each.verdict not in PROVEN]
         return LedgerProgress(
             path=self.ledger.path,

@@ -19,9 +19,9 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Natural, Part, Positive
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
-from snaprebuild.tier.inventory.inventory import PHANTOM_ADVICE
+from snaprebuild.tier.expiration import ExpectedDeletion
+from snaprebuild.tier.inventory.inventory import phantom_finding
 from snaprebuild.tier.metadata.copy_record import RecordSettings
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs
 from snaprebuild.tier.metadata.partition_records import (
     CopyDecision,
@@ -113,7 +113,7 @@ class MetadataRequest:
         selection: of partitions; its offsets are ignored.
         leaders: the logs of leaders.
         settings: of the plugin.
-        allow_gaps: offsets may be in no copy.
+        allow_gaps: offsets may be in no copy, if it is known which segments the leaders delete for that.
         writes: records are to be written, so that what forbids it is a refusal.
         metadata_partitions: of ``__remote_log_metadata``; None for those that the metadata log shows, else Kafka's default.
         topic_ids: of all topics of the cluster, 16 bytes each; None if they are unknown.
@@ -203,7 +203,7 @@ def store_records(access: StoreAccess, request: MetadataRequest, tier: Tier) -> 
     _check_lost(request.lost_partitions, tier, count)
     result = StoreRecords(root.path, tier.verified, count, request.writes)
     result.findings += [*tier.findings, *request.leaders.findings]
-    result.findings += _dropped_findings(tier, access.metadata_logs)
+    result.findings += _dropped_findings(tier, access.records_place)
     taken = [each for each in tier.partitions.values() if request.selection.takes_partition(each.topic, each.partition)]
     result.findings += zero_id_findings(root.path, taken)
     for wanted in dict.fromkeys((*tier.partitions, *tier.logs.partitions)):
@@ -234,6 +234,9 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         allow_gaps=request.allow_gaps,
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
+        first_local_offsets=request.leaders.first_local_offsets(partition),
+        has_no_log=request.leaders.has_no_log(partition),
+        is_log_start_typed=(partition.topic, partition.partition) in request.leaders.log_starts,
     )
 
 
@@ -250,17 +253,17 @@ def _check_lost(numbers: Iterable[int], tier: Tier, count: int) -> None:
         if number >= count:
             raise UsageError(f"{option}: expected a partition from 0 to {count - 1}; found {number}")
         if number in tier.logs.read_numbers:
-            raise UsageError(f"{option}: partition {number} is in the metadata log that was given")
+            raise UsageError(f"{option}: partition {number} was read, so that it is not lost")
 
 
 # --------------------------------------------------------------------------------------------------------------- findings
 
 
-def _dropped_findings(tier: Tier, metadata_logs: Sequence[str]) -> Iterator[Finding]:
+def _dropped_findings(tier: Tier, records_place: str | None) -> Iterator[Finding]:
     dropped = tier.logs.dropped + sum(log.dropped for log in tier.logs.partitions.values())
-    if dropped:
+    if dropped and records_place is not None:
         message = f"{pluralize(dropped, 'record')} that did not fit earlier records; brokers drop them, too"
-        yield Finding("metadata-dropped", Severity.NOTE, metadata_logs[0], message)
+        yield Finding("metadata-dropped", Severity.NOTE, records_place, message)
 
 
 UNRECORDED_STATES = {
@@ -330,10 +333,10 @@ def _object_findings(records: PartitionRecords) -> Iterator[Finding]:
     remote = records.remote
     place = remote.place
     yield from unreadable_objects(place, iceberg=sum(copy.missing == ICEBERG_LACKS for copy in remote.copies.values()))
-    phantoms = [copy for copy in remote.copies.values() if _is_phantom(copy)]
+    yield from remote.deleted_findings()
+    phantoms = sorted(copy.start_offset for copy in remote.copies.values() if _is_phantom(copy))
     if phantoms:
-        message = f"{pluralize(len(phantoms), 'copy', 'copies')} announced and never written: {PHANTOM_ADVICE}"
-        yield Finding("tier-phantom", Severity.FINDING, place, message, phantoms[0].start_offset)
+        yield phantom_finding(place, phantoms)
     for copy, message, is_unread in records.faults:
         yield fault_finding(place, copy, message, is_unread=is_unread)
     for each in records.part.copies:

@@ -88,12 +88,14 @@ class MetadataTopicPlan:
         partitions: how many it has.
         replicas: all of them, by partition; none if nothing is to be written.
         topic_ids: of all topics of the cluster, 16 bytes each.
+        cluster_id: None if no ``meta.properties`` next to the metadata log has it.
     """
 
     topic_id: bytes | None
     partitions: int
     replicas: tuple[MetadataReplica, ...]
     topic_ids: frozenset[bytes]
+    cluster_id: str | None
 
     @property
     def log_dirs(self) -> list[str]:
@@ -133,7 +135,7 @@ def plan_topic(log_dirs: Sequence[str], metadata: str | None, run: Run) -> Metad
     for each in replicas:
         _check_absent(each, states)
         _check_log_start(each, states)
-    return MetadataTopicPlan(topic.topic_id, len(topic.partitions), replicas, frozenset(image.topics))
+    return MetadataTopicPlan(topic.topic_id, len(topic.partitions), replicas, frozenset(image.topics), cluster.cluster_id)
 
 
 def read_cluster(metadata: str, run: Run) -> MetadataTopicPlan:
@@ -148,11 +150,12 @@ def read_cluster(metadata: str, run: Run) -> MetadataTopicPlan:
         RefusedError: it is damaged.
         StorageError: it cannot be read.
     """
-    image = _read_metadata((), metadata, run).image
+    cluster = _read_metadata((), metadata, run)
+    image = cluster.image
     topic = image.topic_named(METADATA_TOPIC)
     if topic is None:
-        return MetadataTopicPlan(None, 0, (), frozenset(image.topics))
-    return MetadataTopicPlan(topic.topic_id, len(topic.partitions), (), frozenset(image.topics))
+        return MetadataTopicPlan(None, 0, (), frozenset(image.topics), cluster.cluster_id)
+    return MetadataTopicPlan(topic.topic_id, len(topic.partitions), (), frozenset(image.topics), cluster.cluster_id)
 
 
 def _log_dir_state(path: str) -> LogDirState:

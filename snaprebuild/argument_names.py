@@ -1,0 +1,126 @@
+"""Arguments of the library in place of options: the command shares its checks and sentences with the library.
+
+A sentence for a program names ``as_of_ms`` where that for the command line names ``--as-of``. Commands that it proposes stay as they are.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+from snaprebuild.errors import SnaprebuildError, SnapshotRefusedError
+
+__all__ = ["COMMAND_ONLY", "OPTIONS", "names_arguments", "naming_arguments", "with_arguments"]
+
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
+
+OPTIONS = {
+    "server_properties": "--server-properties",
+    "topics": "--topic",
+    "partitions": "--partition",
+    "topic_partitions": "--topic-partition",
+    "kafka_release": "--kafka-release",
+    "out": "--out",
+    "broker_running": "--broker-running",
+    "boundaries": "--boundaries",
+    "replay_from": "--replay-from",
+    "set_aside": "--set-aside",
+    "drop_expired": "--drop-expired",
+    "allow_unproven": "--allow-unproven",
+    "accept_topic_id_zero": "--accept-topic-id-zero",
+    "as_of_ms": "--as-of",
+    "expiration_ms": "--expiration-ms",
+    "metadata": "--metadata",
+    "bootstrap_server": "--bootstrap-server",
+    "command_config": "--command-config",
+    "ledger": "--ledger",
+    "plan": "--plan",
+    "dry_run": "--dry-run",
+    "receipt": "--receipt",
+    "results": "--results",
+    "jobs": "--jobs",
+    "impact": "--impact",
+    "cache": "--cache",
+    "level": "--level",
+    "metadata_log": "--metadata-log",
+    "local_log_start": "--local-log-start",
+    "log_dir": "--log-dir",
+}
+"""The option of each keyword argument. ``check_crc``, ``offset_from``, ``offset_to`` and ``s3`` have words of another form."""
+
+_NAMES = {
+    **{option: name for name, option in OPTIONS.items()},
+    "--offsets": "offset_from and offset_to",
+    "--crc": "check_crc",
+    "--engine": "engine",
+    "--topic-id": "topic_ids",
+    "--s3-endpoint-url": "endpoint_url of s3",
+    "--output json": "the document",
+}
+"""The argument of each option."""
+
+COMMAND_ONLY = frozenset(
+    (
+        "--accept-own-log",
+        "--allow-unverified",
+        "--broker-epoch",
+        "--i-am-the-leader",
+        "--metadata-offset",
+        "--peer",
+        "--to",
+        "--transaction-state",
+        "--voter",
+    )
+)
+"""Options that no function of the library has, and that a sentence for a program may name."""
+
+_COMMANDS = re.compile(r"snaprebuild .*|`[^-`][^`]*`")
+"""Commands in a sentence. Text in backticks that begins with an option is no command."""
+
+_OPTION = re.compile(r"(?<![\w/.-])--(?:set (?=\w+=)|output json\b|[a-z][a-z0-9-]*)")
+
+
+def names_arguments(call: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Makes each error of a function of the library name its arguments, in place of the options of the command."""
+
+    @functools.wraps(call)
+    def named(*values: _Given.args, **arguments: _Given.kwargs) -> _Returned:
+        with naming_arguments():
+            return call(*values, **arguments)
+
+    return named
+
+
+@contextmanager
+def naming_arguments() -> Iterator[None]:
+    """Makes each error that leaves the block name arguments, in place of the options of the command."""
+    try:
+        yield
+    except SnaprebuildError as error:
+        error.message = with_arguments(error.message)
+        error.args = (error.message,)
+        if isinstance(error, SnapshotRefusedError):
+            error.reasons = tuple(map(with_arguments, error.reasons))
+        raise
+
+
+def with_arguments(message: str) -> str:
+    """A sentence that names arguments in place of options, but for those inside of a command that it proposes."""
+    if "--" not in message:
+        return message
+    commands = _COMMANDS.findall(message)
+    between = [_OPTION.sub(_argument_of, each) for each in _COMMANDS.split(message)]
+    return "".join(text + command for text, command in zip(between, [*commands, ""], strict=True))
+
+
+def _argument_of(found: re.Match[str]) -> str:
+    option = found[0]
+    if option.startswith("--set "):
+        return ""
+    if option in COMMAND_ONLY:
+        return f"{option} of the command"
+    return _NAMES.get(option, option)

@@ -1,0 +1,190 @@
+"""Sentences for programs name arguments, not options: every sentence of the code that a call of the library can reach."""
+
+import ast
+import functools
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_dirs import copy_of, remove_snapshots
+from manifests import FIXTURES, REPOSITORY
+from source_files import python_files
+
+import snaprebuild as library
+from snaprebuild import LogDir, Partition, ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot, validate_snapshot
+from snaprebuild.argument_names import COMMAND_ONLY, with_arguments
+
+OPTION = re.compile(r"(?<![\w/-])--[a-z][a-z0-9-]*")
+COMMAND = re.compile(r"`[^-`][^`]*`|snaprebuild .*")
+
+OF_COMMANDS = (
+    *("snaprebuild/argument_names.py", "snaprebuild/cli/loading.py", "snaprebuild/cli/options", "snaprebuild/cli/panels.py"),
+    *("snaprebuild/cli/render/metrics.py", "snaprebuild/cli/runs", "snaprebuild/cli/verb.py", "snaprebuild/cli/verb_command.py"),
+    *("snaprebuild/cli/file_kinds.py", "snaprebuild/cli/main.py", "snaprebuild/cli/verbs", "snaprebuild/library/command_line.py"),
+    *("snaprebuild/inspect", "snaprebuild/tier/metadata", "snaprebuild/tier/repair", "snaprebuild/tier/upload"),
+)
+"""Modules that only the command loads, or whose sentences are of no function of the library."""
+
+OTHERS = {
+    "--add-modules": "an option of Java",
+    "--reference": "an option of chcon",
+    "--require-plan": "of `install`, which is no function of the library",
+    "--set-file": "an option of setfacl",
+    "--user": "an option of a container",
+}
+
+
+@functools.cache
+def _trees() -> dict[str, ast.Module]:
+    paths = [each.relative_to(REPOSITORY) for package in ("formats", "snaprebuild") for each in python_files(REPOSITORY / package)]
+    return {str(path): ast.parse((REPOSITORY / path).read_text()) for path in paths}
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Paths of modules that a module imports, at any depth."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in (node.module, *(f"{node.module}.{each.name}" for each in node.names)):
+                path = name.replace(".", "/")
+                yield from (each for each in (f"{path}.py", f"{path}/__init__.py") if each in _trees())
+
+
+def _reached() -> set[str]:
+    """Modules that the library imports."""
+    pending = [path for path in _trees() if path.startswith("snaprebuild/library/")]
+    pending += ["snaprebuild/hooks.py", "snaprebuild/spark/notebook.py"]
+    reached: set[str] = set()
+    while pending:
+        path = pending.pop()
+        if path not in reached and not path.startswith(("snaprebuild/cli/verbs", "snaprebuild/cli/main.py")):
+            reached.add(path)
+            pending += _imported(_trees()[path])
+    return reached
+
+
+def _sentences(tree: ast.Module) -> Iterator[str]:
+    """Texts of the code, without docstrings; a value inside of one is ``X``."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings | parts:
+            yield node.value
+
+
+def test_every_sentence_that_a_call_can_reach_has_names_of_arguments() -> None:
+    reached = _reached()
+    assert {"snaprebuild/snapshots/plan/plan_request.py", "snaprebuild/tier/audit/window.py"} <= reached
+    assert len(reached) > 250
+    left = set()
+    count = 0
+    for path in sorted(reached):
+        if path.startswith(OF_COMMANDS):
+            continue
+        for sentence in _sentences(_trees()[path]):
+            options = OPTION.findall(sentence)
+            count += len(options)
+            if options == [sentence]:
+                continue  # a word of a command line
+            named = COMMAND.sub("", with_arguments(sentence))
+            left |= {(option, path) for option in OPTION.findall(named) if option not in COMMAND_ONLY | set(OTHERS)}
+    assert count > 80
+    assert left == set()
+
+
+PUBLIC = [getattr(library, name) for name in library.__all__ if not name.startswith("__")]
+RAISES = [
+    (owner.__name__ if inspect.isclass(owner) else "", member)
+    for owner in PUBLIC
+    if inspect.isclass(owner) or inspect.isfunction(owner)
+    for member in ([owner] if inspect.isfunction(owner) else vars(owner).values())
+    if "Raises:" in (inspect.getdoc(member) or "") and (inspect.isfunction(member) or hasattr(member, "func"))
+]
+OWN_SENTENCES = {
+    "CallEngine.keep_effects": "of a protocol",
+    "PlanResult.save": "its errors are about a file, and name no option",
+    "PreparedUpload.check_unchanged": "its errors are about files, and name no option",
+    "PreparedUpload.open_log": "its errors are about files, and name no option",
+    "Result.toDF": "its errors name packages",
+    "Result.to_pandas": "its errors name packages",
+}
+
+
+def test_every_public_call_that_raises_names_arguments() -> None:
+    plain = set()
+    for owner, member in RAISES:
+        function: Any = getattr(member, "func", member)
+        if not hasattr(function, "__wrapped__"):
+            plain.add(f"{owner}.{function.__name__}".lstrip("."))
+    assert plain == set(OWN_SENTENCES)
+    assert len(RAISES) > 12
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("--out leads into the log directory /a", "out leads into the log directory /a"),
+        ("verify with the same --as-of, or `verify --as-of 5`", "verify with the same as_of_ms, or `verify --as-of 5`"),
+        ("no topic odrers; did you mean `--topic orders`?", "no topic odrers; did you mean `topics orders`?"),
+        ("needs --set private_key=FILE", "needs private_key=FILE"),
+        ("/data/x--plan-0 and a--out-1 are gone", "/data/x--plan-0 and a--out-1 are gone"),
+        ("Use --i-am-the-leader if it leads", "Use --i-am-the-leader of the command if it leads"),
+        ("... and 3 more (--output json lists them)", "... and 3 more (the document lists them)"),
+        ("Next: snaprebuild rebuild --set-aside --out x", "Next: snaprebuild rebuild --set-aside --out x"),
+    ],
+)
+def test_a_sentence_with_arguments(sentence: str, expected: str) -> None:
+    assert with_arguments(sentence) == expected
+
+
+def test_refusals_of_uploaders_name_arguments(tmp_path: Path) -> None:
+    """``ensure_snapshot`` shares its sentences with ``rebuild --out`` and ``--replay-from``."""
+    logs = copy_of("kafka27-mixed", tmp_path)
+    with pytest.raises(SnapshotRefusedError) as refused:
+        ensure_snapshot(logs / "mixed-0", 1151, out=logs)
+    assert refused.value.message.startswith("out leads into ")
+    remove_snapshots(logs / "mixed-0")
+    window = ReplayOptions(replay_from="window", expiration_ms=1000)
+    with pytest.raises(SnapshotRefusedError) as unproven:
+        ensure_snapshot(logs / "mixed-0", 6390, options=window)
+    accepted = ensure_snapshot(logs / "mixed-0", 6390, options=replace(window, allow_unproven=True))
+    texts = [unproven.value.message, *unproven.value.reasons, *accepted.reasons]
+    assert not OPTION.findall(" ".join(texts))
+
+
+def test_documents_and_findings_name_arguments() -> None:
+    """Of a result, and of a log directory; the JSON is that of the command."""
+    result = library.verify(FIXTURES / "damaged" / "stale", as_of_ms=4_070_908_800_000)
+    assert "--as-of" in result.to_json()
+    sentences = [each.message for each in LogDir(FIXTURES / "damaged").findings]
+    for partition in result.document.partitions:
+        for snapshot in partition.snapshots:
+            sentences += snapshot.comparison.reasons if hasattr(snapshot.comparison, "reasons") else ()
+    assert not OPTION.findall(" ".join(sentences))
+    bare = library.rebuild(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", dry_run=True)
+    texts = re.findall(r"'[^']*'|\"[^\"]*\"", repr(bare.document.partitions))
+    assert not [each for each in texts if OPTION.findall(COMMAND.sub("", each))]
+
+
+def test_show_names_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    library.verify(FIXTURES / "damaged" / "stale", as_of_ms=4_070_908_800_000).show()
+    printed = capsys.readouterr()
+    lines = [line for line in (printed.out + printed.err).splitlines() if not line.startswith(("Next: ", "Then: ", "Undo: "))]
+    assert "as_of_ms" in " ".join(lines)
+    assert not OPTION.findall(COMMAND.sub("", "\n".join(lines)))
+
+
+def test_a_mistake_in_the_selection_names_arguments() -> None:
+    (finding,) = library.scan(FIXTURES / "kafka27-mixed", topics="mxied").findings
+    assert finding.message.endswith("; did you mean `topics mixed`?")
+    with pytest.raises(UsageError) as absent:
+        Partition(FIXTURES / "kafka27-mixed")
+    assert not OPTION.findall(absent.value.message)
+    with pytest.raises(UsageError) as wrong:
+        validate_snapshot(FIXTURES / "kafka27-mixed" / "logs" / "mixed-0", b"", None)
+    assert "next_base_offset" in wrong.value.message
