@@ -9,11 +9,13 @@ lz4 ``Lz4BlockInputStream``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
 
+from formats import limits
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 
-__all__ = ["CODECS", "decompress", "decompress_into", "decompress_to"]
+__all__ = ["CODECS", "decompress", "decompress_from", "decompress_into"]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """By their number in the attributes of a batch."""
@@ -51,7 +53,7 @@ def decompress(codec: int, data: bytes | bytearray, *, bytes_max: int, position:
     if codec == 0:
         return bytes(data)
     if codec >= len(CODECS):
-        raise BadValueError("codec of a batch", position=position, expected="0..4", found=codec)
+        raise _unknown_codec(codec, position)
     import cramjam  # imported on demand: replay of what brokers write needs none of it
 
     if magic == 0 and CODECS[codec] == "lz4":
@@ -76,6 +78,10 @@ def decompress(codec: int, data: bytes | bytearray, *, bytes_max: int, position:
         room_bytes = min(room_bytes * ROOM_GROWTH, most_bytes)
 
 
+def _unknown_codec(codec: int, position: int) -> BadValueError:
+    return BadValueError("codec of a batch", position=position, expected="0..4", found=codec)
+
+
 def decompress_into(codec: int, data: bytes, room: memoryview) -> int | None:
     """Writes the records of a batch of magic 2 to the beginning of a buffer.
 
@@ -98,29 +104,44 @@ def decompress_into(codec: int, data: bytes, room: memoryview) -> int | None:
         return None
 
 
-def decompress_to(codec: int, data: bytes | bytearray, path: str, *, position: int, magic: int) -> None:
-    """Writes the records of a batch while they are decompressed, so that little is in memory whatever their size.
+def decompress_from(codec: int, read: Callable[[int], bytes | bytearray], path: str, *, position: int, magic: int) -> None:
+    """Writes the records of a batch while they are decompressed, so that few of them are in memory whatever their size.
+
+    Of lz4 frames as Kafka's clients write them one block at a time is in memory, of other data all that is compressed.
 
     Args:
-        codec: 1 to 4.
-        data: what follows the header of the batch, or the value of a wrapper message.
+        codec: 1 to 7.
+        read: gives the next bytes of the data, as many as requested unless they end there.
         path: of a file or pipe. If its reader closes the pipe, the rest is not written.
-        position: of ``data`` in its file, for messages.
+        position: of the data in its file, for messages.
         magic: of the batch; in magic 0 the header checksum of an lz4 frame is not checked.
 
     Raises:
+        BadValueError: an unknown codec.
         FormatError: the data does not follow the format of its codec. What came before was written.
     """
-    import cramjam
-
+    if codec >= len(CODECS):
+        raise _unknown_codec(codec, position)
     name = CODECS[codec]
+    begun = b""
+    if name == "lz4" and magic > 0:
+        rest = _decompressed_frames(read, path, position)
+        if rest is None:
+            return
+        begun = rest
+    data = begun + read(limits.INT64_MAX) if begun else read(limits.INT64_MAX)
     if name == "snappy":
         with open(path, "wb", buffering=WRITTEN_AT_ONCE_BYTES) as pipe:  # blocks may have one byte each
             for block in _snappy_blocks(data, position):
                 pipe.write(_decompressed_block(block, position))
         return
-    data = _with_right_header_checksum(data) if magic == 0 and name == "lz4" else data
-    file = cramjam.File(path, read=False, write=True, truncate=False)
+    _decompress_whole(name, _with_right_header_checksum(data) if magic == 0 and name == "lz4" else data, path, position)
+
+
+def _decompress_whole(name: str, data: bytes | bytearray, path: str, position: int) -> None:
+    import cramjam
+
+    file = cramjam.File(path, read=False, write=True, truncate=False, append=True)  # after the frames before it
     try:
         getattr(cramjam, name).decompress_into(data, file)
     except cramjam.DecompressionError as error:
@@ -128,6 +149,67 @@ def decompress_to(codec: int, data: bytes | bytearray, path: str, *, position: i
             raise BadValueError(f"{name} data", position=position, found=str(error)) from None
     finally:
         del file  # closes it, also while an error is on its way
+
+
+LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
+LZ4_FRAME_HEADER_BYTES = 7
+LZ4_BLOCK_LENGTH_BYTES = 4
+LZ4_BLOCK_CHECKSUM_BYTES = 4
+LZ4_END_MARK = bytes(4)
+LZ4_INDEPENDENT_BLOCKS = 0x60
+"""Flags of a frame of version 1 whose blocks do not refer to each other, without content size, content checksum and dictionary."""
+LZ4_BLOCK_CHECKSUMS = 0x10
+LZ4_BLOCK_BYTES_MAX = {0x40: 64 << 10, 0x50: 256 << 10, 0x60: 1 << 20, 0x70: 4 << 20}
+"""Largest block, by the byte after the flags."""
+
+
+def _decompressed_frames(read: Callable[[int], bytes | bytearray], path: str, position: int) -> bytes | None:
+    """Writes frames block by block: each is decompressed as a frame of its own. cramjam copies what it decompresses.
+
+    Returns:
+        None if all was written. Else the beginning of a frame whose blocks are not independent, or that is none: nothing of it was
+        written, and the rest of it was not read.
+    """
+    with open(path, "wb", buffering=WRITTEN_AT_ONCE_BYTES) as pipe:
+        is_first = True
+        while True:
+            head = bytes(read(LZ4_FRAME_HEADER_BYTES))
+            if not head and not is_first:
+                return None
+            if not _has_independent_blocks(head):
+                return head
+            _decompress_blocks(head, read, pipe, position)
+            is_first = False
+
+
+def _has_independent_blocks(head: bytes) -> bool:
+    if len(head) < LZ4_FRAME_HEADER_BYTES or not head.startswith(LZ4_FRAME_MAGIC):
+        return False
+    flags, block_size, checksum = head[LZ4_DESCRIPTOR_POSITION:]
+    if flags & ~LZ4_BLOCK_CHECKSUMS != LZ4_INDEPENDENT_BLOCKS or block_size not in LZ4_BLOCK_BYTES_MAX:
+        return False
+    return checksum == _xxh32_of_few(head[LZ4_DESCRIPTOR_POSITION:-1]) >> 8 & 0xFF
+
+
+def _decompress_blocks(head: bytes, read: Callable[[int], bytes | bytearray], pipe: BinaryIO, position: int) -> None:
+    import cramjam
+
+    flags, block_size, _ = head[LZ4_DESCRIPTOR_POSITION:]
+    checksum_bytes = LZ4_BLOCK_CHECKSUM_BYTES if flags & LZ4_BLOCK_CHECKSUMS else 0
+    bytes_max = LZ4_BLOCK_BYTES_MAX[block_size]
+    room = bytearray(bytes_max)
+    while (length := bytes(read(LZ4_BLOCK_LENGTH_BYTES))) != LZ4_END_MARK:
+        stored = int.from_bytes(length, "little") & 0x7FFF_FFFF  # the highest bit is that of a block which is not compressed
+        frame = head + length
+        if len(length) == LZ4_BLOCK_LENGTH_BYTES:
+            block = read(min(stored, bytes_max) + checksum_bytes)
+            frame = b"".join((head, length, block, LZ4_END_MARK if len(block) == stored + checksum_bytes else b""))
+        try:
+            count = cramjam.lz4.decompress_into(frame, room)
+        except cramjam.DecompressionError as error:  # also of a frame that was cut off
+            raise BadValueError("lz4 data", position=position, found=str(error)) from None
+        with memoryview(room) as view:
+            pipe.write(view[:count])
 
 
 def _decompressed_block(block: bytes | bytearray, position: int) -> bytes:

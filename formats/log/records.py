@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from formats import limits
 from formats.checksum import crc32
-from formats.compression import decompress, decompress_to
+from formats.compression import decompress, decompress_from
 from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
 from formats.limits import INT32_MAX
 from formats.log.record_batch import (
@@ -35,6 +35,7 @@ __all__ = [
     "read_record_columns",
     "read_records",
     "walk_decompressed",
+    "walk_piped",
 ]
 
 BEYOND_RECORD_BYTES = 64
@@ -183,17 +184,52 @@ def walk_decompressed(
         LimitExceededError: they are larger than ``limits.DATA_BATCH_BYTES_MAX``, and ``piped`` is None.
         FormatError: the data does not follow the format of its codec.
     """
-    bytes_max = limits.DATA_BATCH_BYTES_MAX if piped is None else limits.RECORD_WINDOW_BYTES
-    try:
-        whole = decompress(header.codec, data, bytes_max=bytes_max, position=position, magic=header.magic)
-    except LimitExceededError:
-        if piped is None:
-            raise
-    else:
-        yield from walk(RecordWindow(whole))
-        return
-    with piped(lambda path: decompress_to(header.codec, data, path, position=position, magic=header.magic)) as read:
-        yield from walk(RecordWindow(b"", read, position))
+    if piped is None or not header.codec or len(data) <= limits.RECORD_WINDOW_BYTES:
+        bytes_max = limits.DATA_BATCH_BYTES_MAX if piped is None else limits.RECORD_WINDOW_BYTES
+        try:
+            whole = decompress(header.codec, data, bytes_max=bytes_max, position=position, magic=header.magic)
+        except LimitExceededError:
+            if piped is None:
+                raise
+        else:
+            yield from walk(RecordWindow(whole))
+            return
+    yield from walk_piped(header, _read_from(data), position, piped, walk)
+
+
+def _read_from(data: bytes | bytearray) -> Callable[[int], bytes | bytearray]:
+    at = 0
+
+    def read(count: int) -> bytes | bytearray:
+        nonlocal at
+        part = data if not at and count >= len(data) else data[at : at + count]
+        at += len(part)
+        return part
+
+    return read
+
+
+def walk_piped(
+    header: BatchHeader,
+    read: Callable[[int], bytes | bytearray],
+    position: int,
+    piped: Piped,
+    walk: Callable[[RecordWindow], Iterator[_Item]],
+) -> Iterator[_Item]:
+    """Decompresses the records of a batch while they are read, and yields the items that ``walk`` makes of them.
+
+    Args:
+        header: of the batch.
+        read: gives the next bytes of what follows the header, as many as requested unless they end there.
+        position: of these bytes in their file.
+        piped: as for ``read_records``; ``read`` is called by its thread.
+        walk: takes the records.
+
+    Raises:
+        FormatError: the data does not follow the format of its codec; or what ``read`` raises.
+    """
+    with piped(lambda path: decompress_from(header.codec, read, path, position=position, magic=header.magic)) as decompressed:
+        yield from walk(RecordWindow(b"", decompressed, position))
 
 
 def _records(

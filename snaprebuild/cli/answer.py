@@ -170,6 +170,7 @@ COPIES = (
     "metadata_log",
     "bootstrap_server",
     "command_config",
+    "broker_credentials",
     "expiration_ms",
     "as_of",
     "ledger",

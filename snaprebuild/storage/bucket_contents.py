@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -171,7 +171,7 @@ class Bucket(Protocol):
     """The bucket of a location (``storage.s3.bucket.S3Bucket``).
 
     Attributes:
-        unanswered: calls of ``versions`` and ``uploads`` without an answer.
+        unanswered: calls of ``archive_tiers``, ``archived``, ``versions`` and ``uploads`` without an answer.
     """
 
     unanswered: list[UnansweredCall]
@@ -185,6 +185,13 @@ class Bucket(Protocol):
 
     def archive_tiers(self) -> list[ArchiveTier]:
         """The archive tiers of the storage class INTELLIGENT_TIERING."""
+
+    def archived(self, keys: Sequence[str]) -> dict[str, str]:
+        """The archive tier of each of these objects that must be restored before it can be read, by key: one request each.
+
+        Args:
+            keys: below the location, of objects in the storage class INTELLIGENT_TIERING, whose listing does not show the tier.
+        """
 
     def versions(self, name_prefix: str) -> Iterator[ListedVersion]:
         """Every version of every object below the location, and every delete marker, ascending by key.

@@ -402,10 +402,13 @@ class S3Settings(S3Connection):
         run: for which the two limits count, and whose name its objects have; stores are equal without it. Without a name each value with
             a limit is of a run of its own, as are the values that ``dataclasses.replace`` makes of it.
         region: of the bucket; None for that of the SDK.
+        broker_properties: configuration of a broker whose access key is used, read by the process that sends the requests; None for
+            the usual chain of the SDK.
     """
 
     run: str = field(default="", compare=False, repr=False)
     region: str | None = None
+    broker_properties: str | None = None
 
     def __post_init__(self) -> None:
         if self.is_limited and not self.run:
@@ -440,7 +443,7 @@ def check_settings(settings: S3Settings) -> None:
     """
     for name in ("path_style", "anonymous", "requester_pays"):
         check_flag(name, getattr(settings, name))
-    for name in ("endpoint_url", "profile", "sse_c_key_file"):
+    for name in ("endpoint_url", "profile", "sse_c_key_file", "region", "broker_properties"):
         optional(check_text)(name, getattr(settings, name))
     for name in ("max_requests", "max_read_bytes"):
         optional(check_size)(name, getattr(settings, name))

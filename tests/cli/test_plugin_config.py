@@ -1,6 +1,7 @@
 """``--server-properties`` of verbs on remote storage: a fixed list of keys, and no secret in any output."""
 
 import json
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -8,8 +9,12 @@ from typing import Any
 
 import pytest
 from command import Run, in_json, snaprebuild
-from manifests import AIVEN, LONG_AGO
+from manifests import AIVEN, FIXTURES, LONG_AGO
 from object_store import ObjectStore
+
+from snaprebuild.storage.remote.plugin_config import read_access_key
+from snaprebuild.storage.s3.requests import client_of
+from snaprebuild.storage.store import S3Settings
 
 SECRETS = {
     "rsm.config.storage.aws.access.key.id": "AKIAPLANTEDSECRET000",
@@ -22,6 +27,7 @@ SECRETS = {
     "rsm.config.encryption.key.pairs.key1.passphrase": "planted-secret-of-a-key",
 }
 
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 PRIVATE_KEY = AIVEN / "keys" / "key1.private.pem"
 
 
@@ -104,10 +110,11 @@ def test_a_verb_that_writes_does_not_use_them_untold(tmp_path: Path) -> None:
     )
     words = ("tier", "repair", "--server-properties", file, *LONG_AGO, "--allow-unverified", "--dry-run")
     untold = snaprebuild(*words)
-    told = snaprebuild(*words, "--set", f"private_key=key1={PRIVATE_KEY}")
+    named = snaprebuild(*words, "--set", f"private_key=key1={PRIVATE_KEY}")
+    told = snaprebuild(*words, "--broker-credentials")
     assert untold.exit_code != 0
     assert "private_key" in untold.stderr
-    assert told.exit_code == 0
+    assert named.exit_code == told.exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -164,6 +171,133 @@ def test_another_bucket_than_that_of_the_broker(tmp_path: Path) -> None:
     file = properties(tmp_path, rsm__config__storage__s3__bucket__name="own")
     run = snaprebuild("tier", "inventory", "s3://other/tier", "--server-properties", file)
     assert (run.exit_code, "expected s3://own" in run.stderr) == (2, True)
+
+
+BUCKET = {"rsm__config__storage__s3__bucket__name": "own"}
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "text"),
+    [
+        (BUCKET, ("--set", "s3_anonymous=true"), "--broker-credentials: neither s3_profile nor s3_anonymous goes with it"),
+        (BUCKET, ("--set", "s3_profile=own"), "--broker-credentials: neither s3_profile nor s3_anonymous goes with it"),
+        ({}, ("s3://own/tier",), "--broker-credentials: the configuration names no bucket"),
+        (BUCKET, ("s3://other/tier",), "STORE is in another bucket than that of --server-properties: expected s3://own"),
+    ],
+)
+def test_credentials_that_do_not_go_with_the_store(
+    more: dict[str, object], words: tuple[str, ...], text: str, tmp_path: Path
+) -> None:
+    run = snaprebuild("tier", "inventory", "--server-properties", properties(tmp_path, **more), "--broker-credentials", *words)
+    assert (run.exit_code, text in run.stderr) == (2, True), run.stderr
+    no_secret(run.stdout, run.stderr)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("rsm.config.storage.aws.access.key.id=", "has no rsm.config.storage.aws.access.key.id: without --broker-credentials"),
+        ("rsm.config.storage.aws.secret.access.key=", "has no rsm.config.storage.aws.secret.access.key: without"),
+        (
+            "rsm.config.storage.aws.secret.access.key=${file:/planted-path:planted-key}",
+            "rsm.config.storage.aws.secret.access.key: its value is one that only the config provider of the broker can replace",
+        ),
+    ],
+)
+def test_an_access_key_that_is_not_in_the_configuration(line: str, text: str, tmp_path: Path) -> None:
+    file = properties(tmp_path, **BUCKET)
+    file.write_text(f"{file.read_text()}{line}\n")
+    run = snaprebuild("tier", "inventory", "--server-properties", file, "--broker-credentials")
+    assert (run.exit_code, text in run.stderr) == (2, True), run.stderr
+    no_secret(run.stdout, run.stderr)
+    assert "planted-" not in run.stderr
+
+
+VERBS = {
+    "tier inventory": ("{store}",),
+    "tier audit": ("{store}",),
+    "tier metadata": ("{store}",),
+    "tier repair": ("{store}",),
+    "tier upload": ("{store}", "{log}"),
+    "follower plan": ("{store}", "{log}"),
+    "follower offsets": ("{store}", "{log}"),
+    "follower fetch-path": ("{store}", "{log}"),
+    "follower check": ("{store}", "{log}"),
+    "follower repair": ("{store}", "{log}"),
+    "follower build": ("{store}", "{log}"),
+}
+"""Each verb that takes the store from the configuration, with its arguments."""
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_on_a_store_is_told_to_use_the_credentials(verb: str, tmp_path: Path) -> None:
+    places = {"store": "s3://own/tier", "log": str(FIXTURES / "tiered-local" / "logs")}
+    words = [*verb.split(), *(each.format(**places) for each in VERBS[verb])]
+    alone = snaprebuild(*words, "--broker-credentials")
+    assert (alone.exit_code, "--broker-credentials goes with --server-properties" in alone.stderr) == (2, True), alone.stderr
+    file = properties(tmp_path, rsm__config__storage__s3__bucket__name="another")
+    other = snaprebuild(*words, "--server-properties", file, "--broker-credentials")
+    assert (other.exit_code, "expected s3://another" in other.stderr) == (2, True), other.stderr
+    no_secret(other.stdout, other.stderr)
+
+
+def test_the_access_key_signs_requests_and_is_shown_nowhere(tmp_path: Path) -> None:
+    settings = S3Settings(endpoint_url="http://127.0.0.1:1", broker_properties=str(properties(tmp_path)), region="us-east-1")
+    url = client_of(settings).generate_presigned_url("get_object", Params={"Bucket": "b", "Key": "k"})
+    assert SECRETS["rsm.config.storage.aws.access.key.id"] in url
+    assert SECRETS["rsm.config.storage.aws.session.token"] in url
+    key = read_access_key(str(settings.broker_properties))
+    assert (key.key_id, key.secret, key.session_token) == tuple(SECRETS.values())[:3]
+    no_secret(repr(settings), repr(key), repr(settings.connection))
+
+
+@pytest.mark.s3
+def test_a_bucket_with_the_credentials_of_its_broker(
+    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment has others, which the store refuses. No output, object or receipt has the secret."""
+    name = object_store.bucket()
+    store = object_store.upload(AIVEN / "plain" / "store" / "tier", f"s3://{name}/tier")
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"]
+    file = properties(
+        tmp_path,
+        rsm__config__storage__s3__bucket__name=name,
+        rsm__config__storage__s3__endpoint__url=object_store.endpoint,
+        rsm__config__storage__s3__region="us-east-1",
+        rsm__config__storage__s3__path__style__access__enabled="true",
+        rsm__config__key__prefix="tier/",
+        rsm__config__chunk__size=1024,
+    )
+    key = {"access.key.id": os.environ["AWS_ACCESS_KEY_ID"], "secret.access.key": secret, "session.token": ""}
+    file.write_text(file.read_text() + "".join(f"rsm.config.storage.aws.{part}={value}\n" for part, value in key.items()))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody-else")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "and-wrong")
+    told = ("--server-properties", file, "--broker-credentials")
+    outputs = tmp_path / "outputs"
+    outputs.mkdir()
+    log = tmp_path / "logs" / "mixed-0"
+    shutil.copytree(FIXTURES / "kafka4-mixed" / "logs" / "mixed-0", log)
+    upload = ("tier", "upload", store, log, *LONG_AGO, "--i-am-the-leader", "--topic-id", f"mixed={TOPIC_ID}")
+    runs = {
+        "inventory": ("tier", "inventory", "--keys", outputs / "keys.jsonl"),
+        "audit": ("tier", "audit", *LONG_AGO, "--ledger", outputs / "ledger", "--metrics", outputs / "audit.prom"),
+        "repair": ("tier", "repair", *LONG_AGO, "--allow-unverified", "--receipt", outputs / "receipt"),
+        "upload": (*upload, "--records-file", outputs / "records.jsonl"),
+    }
+    refused = snaprebuild("tier", "inventory", "--server-properties", file)
+    assert refused.exit_code == 5
+    for verb, words in runs.items():
+        run = snaprebuild(*words, *told, "--save-json", outputs / f"{verb}.json", "-vv")
+        assert run.exit_code in (0, 1), (verb, run.stderr)
+        assert secret not in run.stdout + run.stderr, verb
+        no_secret(run.stdout, run.stderr)
+    uploaded = json.loads((outputs / "upload.json").read_text())
+    assert uploaded["totals"]["uploaded"] > 0
+    assert (outputs / "receipt").exists()
+    for path in [each for each in outputs.rglob("*") if each.is_file()]:
+        assert secret.encode() not in path.read_bytes(), path
+    for place, data in object_store.files(f"s3://{name}").items():
+        assert secret.encode() not in data, place
 
 
 @pytest.mark.s3

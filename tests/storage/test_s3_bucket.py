@@ -10,6 +10,7 @@ from object_store import ObjectStore
 from snaprebuild.storage.bucket_contents import LifecycleRule, ObjectLock, ReplicationRule, Transition
 from snaprebuild.storage.s3 import bucket as s3_bucket
 from snaprebuild.storage.s3.bucket import PERMISSIONS, S3Bucket
+from snaprebuild.storage.s3.requests import redacted
 from snaprebuild.storage.store import S3Settings
 
 WHEN = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -237,3 +238,27 @@ def test_a_real_store(object_store: ObjectStore) -> None:
     assert [each.key for each in bucket.versions("b")] == ["b", "b"]
     assert list(bucket.uploads("a")) == []
     assert bucket.unanswered == []
+
+
+def test_archive_tiers_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The header ``x-amz-archive-status``; an object that is gone, and one that is restored, have none."""
+    answers: list[Any] = [{"ArchiveStatus": "ARCHIVE_ACCESS"}, {"StorageClass": "INTELLIGENT_TIERING"}, "404"]
+    monkeypatch.setattr(s3_bucket, "HEADS_AT_ONCE", 1)
+    bucket, client = bucket_of(monkeypatch, head_object=answers)
+    assert bucket.archived(["a", "b", "c"]) == {"a": "ARCHIVE_ACCESS"}
+    assert client.requests == [("head_object", {"Bucket": "b", "Key": f"tier/{key}"}) for key in "abc"]
+    assert bucket.unanswered == []
+
+
+def test_the_first_object_without_an_answer_is_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_bucket, "HEADS_AT_ONCE", 1)
+    bucket, client = bucket_of(monkeypatch, head_object=[{"ArchiveStatus": "ARCHIVE_ACCESS"}, "AccessDenied"])
+    assert bucket.archived(["a", "b", "c"]) == {"a": "ARCHIVE_ACCESS"}
+    assert len(client.requests) == 2
+    assert [(each.call, each.permission, each.denied) for each in bucket.unanswered] == [("HeadObject", "s3:GetObject", True)]
+
+
+def test_a_read_of_an_archived_object_names_what_is_to_do() -> None:
+    error = ClientError({"Error": {"Code": "InvalidObjectState"}, "ResponseMetadata": {"HTTPStatusCode": 403}}, "GetObject")
+    expected = "the object is archived, and must be restored before it can be read (403 InvalidObjectState)"
+    assert redacted(error) == expected

@@ -1,6 +1,6 @@
 """What will happen to the copies in a bucket, and to the records of them: each fault beside a healthy form."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,6 +48,9 @@ class FakeBucket:
 
     def archive_tiers(self) -> list[ArchiveTier]:
         return self.tiers
+
+    def archived(self, keys: Sequence[str]) -> dict[str, str]:
+        raise AssertionError(f"{len(keys)} requests although no object is in INTELLIGENT_TIERING")
 
     def versions(self, name_prefix: str) -> Iterator[ListedVersion]:
         yield from (each for each in self.kept if each.key.startswith(name_prefix))

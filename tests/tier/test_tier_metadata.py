@@ -359,6 +359,14 @@ def test_a_log_start_at_the_first_offset_on_disk_may_be_the_mark_of_the_loss(tmp
     assert causes(in_json("tier metadata", store, "--log-dir", leader, "--metadata-log", log).document) == []
 
 
+def test_any_replica_shows_that_the_log_start_may_have_moved(tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    moved = leader_of(tmp_path / "a", 20, 20, (0, 0))
+    newest = leader_of(tmp_path / "b", 0, 17, (0, 0), (1, 18))
+    run = in_json("tier metadata", store, "--log-dir", moved, "--log-dir", newest)
+    assert causes(run.document) == ["log-start-moved"]
+
+
 @pytest.mark.parametrize(("log_start", "first_local"), [(10, 20), (20, 30), (15, 15), (0, 0)])
 def test_other_log_starts_are_what_they_seem(tmp_path: Path, log_start: int, first_local: int) -> None:
     store = store_of(tmp_path, copy(0, 9), copy(10, 19), copy(20, 29))
@@ -408,15 +416,68 @@ def test_a_manifest_that_contradicts_its_objects_gets_no_records_although_the_me
     assert (run.exit_code, decisions(run.document)[-1]) == (4, "unreadable")
 
 
-def test_a_gap_is_refused_unless_it_is_typed(tmp_path: Path) -> None:
+def leader_segments(root: Path, *ranges: tuple[int, int]) -> Path:
+    """The log directory of a leader that has segments from the log start 0 on, with these first and last offsets."""
+    directory = leader_of(root, 0, 0, (0, 0))
+    for first, last in ranges:
+        (directory / "t-0" / f"{first:020d}.log").write_bytes(segment_bytes(first, last, ((0, 0),)))
+    return directory
+
+
+GAP_SEGMENTS = {
+    "all of the gap": (((0, 9), (10, 14), (15, 24), (25, 40)), [(10, 14), (15, 24)]),
+    "active segment beyond the copies": (((0, 9), (10, 14), (15, 40)), [(10, 14)]),
+    "log end at that of the copies": (((0, 9), (10, 14), (15, 29)), [(10, 14), (15, 29)]),
+    "none on disk": (((20, 29), (30, 40)), []),
+}
+"""Segments on the leader's disk; those of them with offsets 10 to 19 whose last offset is at most 29, the highest one in remote storage."""
+
+
+@pytest.mark.parametrize("name", GAP_SEGMENTS)
+def test_a_gap_is_refused_unless_the_segments_that_go_are_typed(name: str, tmp_path: Path) -> None:
+    ranges, expected = GAP_SEGMENTS[name]
     store = store_of(tmp_path, copy(0, 9), copy(20, 29))
     file = tmp_path / "records.jsonl"
-    run = in_json("tier metadata", store, "--log-start", "t-0=0", "--records-file", file)
+    leader = leader_segments(tmp_path, *ranges)
+    if ranges[0][0] > 0:
+        (leader / "t-0" / f"{0:020d}.log").unlink()
+    words = (store, "--log-dir", leader, "--records-file", file)
+    run = in_json("tier metadata", *words)
     assert (run.exit_code, file.exists(), run.codes["tier-gap"]) == (3, False, 1)
     (partition,) = run.document["partitions"]
     assert partition["gaps"] == [{"first_offset": 10, "last_offset": 19}]
-    run = in_json("tier metadata", store, "--log-start", "t-0=0", "--records-file", file, "--allow-gaps")
+    found = [(each["start_offset"], each["end_offset"]) for each in partition["gap_segments"]]
+    assert found == expected
+    sizes = [(leader / "t-0" / f"{first:020d}.log").stat().st_size for first, _ in expected]
+    assert [each["segment_bytes"] for each in partition["gap_segments"]] == sizes
+    for wrong in {0, 1, 2, 3} - {len(expected)}:
+        refused = in_json("tier metadata", *words, "--allow-gaps", wrong)
+        assert (refused.exit_code, file.exists()) == (3, False)
+        assert f"give --allow-gaps {len(expected)}" in refused.stderr
+    dry = snaprebuild("tier", "metadata", *words, "--allow-gaps", len(expected), "--dry-run")
+    assert (f"Leaders delete {len(expected)} segment" in dry.stdout) is bool(expected)
+    run = in_json("tier metadata", *words, "--allow-gaps", len(expected))
     assert (run.exit_code, len(rebuilt(file)), run.codes["tier-gap"]) == (1, 4, 1)
+
+
+def test_a_gap_is_refused_if_the_log_of_the_leader_is_unknown(tmp_path: Path) -> None:
+    """Nothing shows which segments it would delete. A log directory without such a log shows that there are none."""
+    store = store_of(tmp_path, copy(0, 9), copy(20, 29))
+    file = tmp_path / "records.jsonl"
+    words = (store, "--log-start", "t-0=0", "--records-file", file, "--allow-gaps", 0)
+    run = in_json("tier metadata", *words)
+    assert (run.exit_code, file.exists(), causes(run.document)) == (3, False, ["gap"])
+    (partition,) = run.document["partitions"]
+    assert partition["gap_segments"] is None
+    assert "--log-dir" in partition["refusals"][0]["message"]
+    other = leader_segments(tmp_path, (0, 9), (10, 29))
+    identity = other / "t-0" / "partition.metadata"
+    identity.unlink()
+    run = in_json("tier metadata", *words, "--log-dir", other)
+    assert (run.exit_code, causes(run.document)) == (3, ["gap"]), "it may be the log of this topic"
+    (other / "t-0").rename(other / "another-0")
+    run = in_json("tier metadata", *words, "--log-dir", other)
+    assert (run.exit_code, run.document["partitions"][0]["gap_segments"], len(rebuilt(file))) == (1, [], 4)
 
 
 def test_offsets_between_the_copies_and_the_disk_of_the_leader_are_a_gap(tmp_path: Path) -> None:

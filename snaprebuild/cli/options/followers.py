@@ -14,14 +14,13 @@ from snaprebuild.cli.options.common import (
     DryRun,
     Jobs,
     ReceiptFile,
-    ServerProperties,
     TopicIds,
     WholeNumber,
 )
 from snaprebuild.cli.options.description import OptionText, option
 from snaprebuild.cli.options.metadata import AcceptOwnLog, Metadata
 from snaprebuild.cli.options.rebuild import SetAside
-from snaprebuild.cli.options.remote_storage import ProfileOption, ProofOption, RemoteLevel, RemoteOptions, RemoteReplayOptions
+from snaprebuild.cli.options.remote_storage import ConfiguredOptions, ProfileOption, ProofOption, RemoteLevel, RemoteReplayOptions
 from snaprebuild.followers import Profile
 from snaprebuild.followers.list_offsets import OFFSETS_VERSION_MAX, Isolation
 
@@ -135,14 +134,14 @@ class BuildAssumptions(msgspec.Struct, frozen=True):
     ] = None
 
 
-class FollowerPlanOptions(RemoteOptions, frozen=True):
+class FollowerPlanOptions(ConfiguredOptions, frozen=True):
     """Whose rules decide how a follower starts."""
 
     profile: ProfileOption = Profile.KAFKA
     jobs: Jobs = None
 
 
-class OffsetsOptions(RemoteOptions, frozen=True):
+class OffsetsOptions(ConfiguredOptions, frozen=True):
     """The ListOffsets request, and whose rules decide the answer."""
 
     timestamp: Annotated[
@@ -207,7 +206,6 @@ class FollowerBuildOptions(RemoteReplayOptions, frozen=True):
         ),
     ] = None
     proof: ProofOption = RemoteLevel.FULL
-    server_properties: ServerProperties = None
     metadata: Metadata = None
     accept_own_log: AcceptOwnLog = False
     allow_unproven: AllowUnproven = False

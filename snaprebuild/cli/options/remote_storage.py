@@ -28,8 +28,11 @@ from snaprebuild.followers import Profile
 from snaprebuild.tier import AuditLevel
 
 __all__ = [
+    "CHUNK_SIZE",
+    "CHUNK_SIZE_MAX",
     "BootstrapServer",
     "CommandConfig",
+    "ConfiguredOptions",
     "LeaderLogDirs",
     "LogPath",
     "MetadataPartitions",
@@ -119,7 +122,25 @@ class RemoteOptions(SelectionOptions, frozen=True):
     private_key: Sequence[str] = ()
 
 
-class RemoteReplayOptions(RemoteOptions, frozen=True):
+BrokerCredentials = Annotated[
+    bool,
+    option(
+        "--broker-credentials",
+        short="Use the access key in --server-properties for its bucket, and its private keys also where a verb writes",
+        details="No output has them. The receipt has neither: `undo` needs credentials of its own.",
+        default="the usual chain of the AWS SDK",
+    ),
+]
+
+
+class ConfiguredOptions(RemoteOptions, frozen=True):
+    """A store whose settings the configuration of a broker has."""
+
+    server_properties: ServerProperties = None
+    broker_credentials: BrokerCredentials = False
+
+
+class RemoteReplayOptions(ConfiguredOptions, frozen=True):
     """How the copies of a store, and the log next to them, are replayed."""
 
     as_of: AsOf = None
@@ -197,18 +218,16 @@ class TierAuditOptions(RemoteReplayOptions, frozen=True):
     ] = None
     log_dir: LeaderLogDirs = None
     metadata: Metadata = None
-    server_properties: ServerProperties = None
     bootstrap_server: BootstrapServer = None
     command_config: CommandConfig = None
     ledger: Ledger = None
 
 
-class TierInventoryOptions(RemoteOptions, frozen=True):
+class TierInventoryOptions(ConfiguredOptions, frozen=True):
     """The cluster of the store, the moment from which ages are counted, and the file of keys."""
 
     as_of: AsOf = None
     metadata: Metadata = None
-    server_properties: ServerProperties = None
     bootstrap_server: BootstrapServer = None
     command_config: CommandConfig = None
     keys: Annotated[
@@ -230,7 +249,6 @@ class TierRepairOptions(RemoteReplayOptions, frozen=True):
     dry_run: DryRun = False
     receipt: ReceiptFile = None
     ledger: Ledger = None
-    server_properties: ServerProperties = None
     bootstrap_server: BootstrapServer = None
     command_config: CommandConfig = None
 
@@ -269,13 +287,13 @@ AllowPlain = Annotated[
     ),
 ]
 ChunkSize = Annotated[
-    int,
+    int | None,
     option(
         "--chunk-size",
         metavar="BYTES",
         click_type=Size(1, CHUNK_SIZE_MAX),
         short="The plugin's chunk.size",
-        default="4194304 (4 MiB)",
+        default="that of --server-properties, else 4194304 (4 MiB)",
     ),
 ]
 UploaderName = Annotated[
@@ -320,13 +338,13 @@ MetadataPartitions = Annotated[
 ]
 
 
-class UploadOptions(RemoteOptions, frozen=True):
+class UploadOptions(ConfiguredOptions, frozen=True):
     """What is uploaded, what announces it, and the evidence that this replica may be the source."""
 
     allow_unverified: AllowUnverified = False
     allow_plain: AllowPlain = False
     topic_id: TopicIds = None
-    chunk_size: ChunkSize = CHUNK_SIZE
+    chunk_size: ChunkSize = None
     uploader: UploaderName = None
     broker_id: BrokerId = None
     records: Records = None

@@ -7,18 +7,18 @@ from typing import Annotated
 
 from formats.limits import INT32_MAX
 from formats.remote.aiven_custom_fields import CustomField
-from snaprebuild.cli.options.common import DryRun, ReceiptFile, ServerProperties, WholeNumber, quoted
+from snaprebuild.cli.options.common import DryRun, ReceiptFile, WholeNumber, quoted
 from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.metadata import Metadata
 from snaprebuild.cli.options.remote_storage import (
     BootstrapServer,
     CommandConfig,
+    ConfiguredOptions,
     LeaderLogDirs,
     MetadataPartitions,
     ProducerConfig,
     ProduceTo,
     Records,
-    RemoteOptions,
 )
 from snaprebuild.errors import UsageError
 
@@ -51,7 +51,7 @@ def custom_fields_of(text: str | None, configured: Collection[str] | None) -> tu
     return tuple(each for each in CustomField if each in names)
 
 
-class TierMetadataOptions(RemoteOptions, frozen=True):
+class TierMetadataOptions(ConfiguredOptions, frozen=True):
     """What remote storage does not show, and where the records go."""
 
     log_dir: LeaderLogDirs = None
@@ -76,15 +76,17 @@ class TierMetadataOptions(RemoteOptions, frozen=True):
         ),
     ] = None
     allow_gaps: Annotated[
-        bool,
+        int | None,
         option(
             "--allow-gaps",
-            short="Write records although offsets are in no copy",
-            risk="leaders delete their own segments of these offsets, because later ones count as uploaded",
+            metavar="N",
+            click_type=WholeNumber(0, INT32_MAX),
+            short="Write records although offsets are in no copy; leaders delete N of their own segments, as --dry-run shows them",
+            details="Their logs are needed (--log-dir).",
+            risk="the records of these segments are lost, because later offsets count as uploaded",
             default="refuse",
         ),
-    ] = False
-    server_properties: ServerProperties = None
+    ] = None
     bootstrap_server: BootstrapServer = None
     command_config: CommandConfig = None
     metadata_partitions: MetadataPartitions = None

@@ -15,7 +15,7 @@ from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.published import encoded_members
 from snaprebuild.storage.local.document_file import new_file
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
+from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.metadata.store_records import StoreRecords, TierMetadata
 from snaprebuild.tier.metadata.topic_directories import WrittenDirectory
 from snaprebuild.tier.metadata.topic_receipt import DirectoryAction, MetadataUndo, TopicUndo
@@ -112,6 +112,9 @@ class TierMetadataView(View):
         extra = [f"Copies: {totals or 'none'}."]
         if self._output.deletions is not None:
             extra.append(f"The first pass of the leaders deletes {pluralize(len(self._output.deletions), 'copy', 'copies')}.")
+        gap_segments = sum(len(each.part.gap_segments or ()) for each in records.partitions)
+        if gap_segments:
+            extra.append(f"Leaders delete {pluralize(gap_segments, 'segment')} of their own with offsets that are in no copy.")
         if not records.verified:
             extra.append("No state is proven without a whole metadata log (--metadata-log).")
         return answer_lines(status, self.findings, [head], extra), self._following()
@@ -145,10 +148,20 @@ class TierMetadataView(View):
             title = "Directories that would be written" if self._output.receipt is None else "Directories that were written"
             places = [(each.path, each.node_id, each.records, size_text(each.size_bytes)) for each in self._output.directories]
             print_table(title, ("directory", "broker", "records", "size"), places, right=("broker", "records", "size"))
+        self._print_gap_segments()
         if self._output.deletions:
             deleted = [(each.start_offset, each.segment_id, each.deletion_reason) for each in self._output.deletions]
             print_table("Deleted by the first pass", ("from offset", "segment", "because"), deleted, right=("from offset",))
         print_undo(self._output.receipt)
+
+    def _print_gap_segments(self) -> None:
+        segments = [
+            (each.part.topic_partition, segment) for each in self._records.partitions for segment in each.part.gap_segments or ()
+        ]
+        rows = [(name, each.start_offset, each.end_offset, size_text(each.segment_bytes)) for name, each in segments]
+        if rows:
+            columns = ("partition", "from offset", "to offset", "size")
+            print_table("Segments that leaders delete, with offsets in no copy", columns, rows, right=columns[1:])
 
     def write_files(self) -> None:
         """Writes the file of the records."""

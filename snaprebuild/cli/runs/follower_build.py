@@ -11,6 +11,7 @@ from snaprebuild.cli.options.followers import FollowerBuildOptions
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.render.followers import FollowerBuildView
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import announced, check_order, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_facts, run_of
 from snaprebuild.cli.runs.sources import partition_named, selection_of, topic_ids_of
@@ -33,6 +34,9 @@ def run_follower_build(
 ) -> View:
     """Builds the directory of an empty follower, unless ``dry_run``."""
     out.begin(private_key=key_files(options))
+    configured = configured_store(store, s3, options, writes=True)
+    options = configured.options(options)
+    s3 = configured.s3
     check_metadata(options.metadata)
     check_directories([directory] if directory else [], server_properties=options.server_properties)
     if not directory or is_object(directory):

@@ -8,6 +8,7 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.followers import FollowerCheckOptions
 from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.render.followers import FollowerCheckView
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import announced, check_order, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import open_selected, selection_of
@@ -22,6 +23,9 @@ __all__ = ["run_follower_check"]
 def run_follower_check(store: str, path: str, options: FollowerCheckOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the producer state of replicas with that of remote storage."""
     out.begin(private_key=key_files(options))
+    configured = configured_store(store, s3, options, writes=False)
+    options = configured.options(options)
+    s3 = configured.s3
     clock = clock_at(options.as_of, options.expiration_ms)
     source = open_selected([path], None, selection_of(options), s3)
     check_order(store, source)

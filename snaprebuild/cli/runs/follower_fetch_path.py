@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.followers import FetchAssumptions
-from snaprebuild.cli.options.remote_storage import RemoteOptions
+from snaprebuild.cli.options.remote_storage import ConfiguredOptions
 from snaprebuild.cli.render.leader_view import FollowerFetchPathView
 from snaprebuild.cli.runs.log_and_tier import open_log_and_tier, store_and_path
 from snaprebuild.cli.runs.remote_storage import key_files
@@ -17,7 +17,7 @@ __all__ = ["run_follower_fetch_path"]
 
 
 def run_follower_fetch_path(
-    places: list[str], offset: int, assumed: FetchAssumptions, options: RemoteOptions, out: OutputOptions, s3: S3Options
+    places: list[str], offset: int, assumed: FetchAssumptions, options: ConfiguredOptions, out: OutputOptions, s3: S3Options
 ) -> View:
     """Finds what serves a fetch at an offset."""
     out.begin(private_key=key_files(options))

@@ -7,6 +7,7 @@ import time
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.followers import FollowerRepairOptions
 from snaprebuild.cli.render.followers import FollowerRepairView
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import announced, check_order, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import open_selected, selection_of
@@ -26,6 +27,9 @@ __all__ = ["run_follower_repair"]
 def run_follower_repair(store: str, path: str, options: FollowerRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """Writes the right snapshots into replicas, unless ``dry_run``."""
     out.begin({"--receipt": options.receipt}, private_key=key_files(options))
+    configured = configured_store(store, s3, options, writes=True)
+    options = configured.options(options)
+    s3 = configured.s3
     if is_object(path):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=path)
     run = run_of(s3, clock=clock_at(options.as_of, options.expiration_ms), jobs=options.jobs)

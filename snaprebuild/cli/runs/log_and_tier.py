@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.remote_storage import RemoteOptions
+from snaprebuild.cli.options.remote_storage import ConfiguredOptions
+from snaprebuild.cli.runs.plugin_config import configured_store
 from snaprebuild.cli.runs.remote_storage import check_order, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
@@ -31,7 +32,7 @@ def store_and_path(places: list[str]) -> tuple[str | None, str]:
 def open_log_and_tier(
     store: str | None,
     path: str,
-    options: RemoteOptions,
+    options: ConfiguredOptions,
     s3: S3Options,
 ) -> tuple[Source, Tier | None]:
     """The log and the store that arguments and options ask for.
@@ -39,6 +40,11 @@ def open_log_and_tier(
     Raises:
         UsageError: a path leads nowhere, or the key is none; or a metadata log is given, and no store.
     """
+    if store is not None or options.server_properties is not None or options.broker_credentials:
+        configured = configured_store(store, s3, options, writes=False)
+        options = configured.options(options)
+        s3 = configured.s3
+        store = configured.location
     check_directories([*([] if store is None else [store]), path, *(options.metadata_log or [])])
     if store is None and options.metadata_log:
         raise UsageError("--metadata-log belongs to a STORE: name it before PATH")

@@ -9,15 +9,15 @@ from msgspec.structs import replace
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.remote_storage import RemoteOptions
+from snaprebuild.cli.options.remote_storage import ConfiguredOptions
 from snaprebuild.cli.runs.run_settings import run_facts, stores_of
 from snaprebuild.errors import UsageError
-from snaprebuild.storage.remote.plugin_config import PluginConfig, plugin_config_of
+from snaprebuild.storage.remote.plugin_config import PluginConfig, plugin_config_of, read_access_key
 from snaprebuild.storage.store import S3Settings, absolute, check_settings, is_object
 
 __all__ = ["ConfiguredStore", "configured_store"]
 
-Options = TypeVar("Options", bound=RemoteOptions)
+Options = TypeVar("Options", bound=ConfiguredOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,43 +49,64 @@ class ConfiguredStore:
         return replace(options, key_prefix=self.key_prefix, private_key=self.private_keys)
 
 
-def configured_store(
-    store: str | None, s3: S3Options, options: RemoteOptions, server_properties: str | None, *, uses_keys: bool
-) -> ConfiguredStore:
+def configured_store(store: str | None, s3: S3Options, options: ConfiguredOptions, *, writes: bool) -> ConfiguredStore:
     """The store that a verb names; what the command line leaves out comes from the configuration of the broker.
 
-    Credentials are never read from the configuration.
+    It comes before the first call of ``stores_of``. The access key of the broker is used only with ``--broker-credentials``.
 
     Args:
         store: STORE; None for that of the configuration.
         s3: how it is reached.
         options: of the verb.
-        server_properties: file with the configuration; None without one.
-        uses_keys: the private keys of the broker are used, too: not for a verb that writes.
+        writes: the verb writes, so that it uses the private keys of the broker only with ``--broker-credentials``, too.
 
     Raises:
-        UsageError: no store is named, or the file cannot be read, or STORE is another bucket than that of the configuration.
+        UsageError: no store is named, or the file cannot be read or lacks what was asked for, or STORE is another bucket than that of the
+            configuration.
     """
     keys = tuple(options.private_key)
-    if server_properties is None:
+    path = options.server_properties
+    if path is None:
+        if options.broker_credentials:
+            raise UsageError("--broker-credentials goes with --server-properties, which is not given")
         if store is None:
             raise UsageError("Missing argument 'STORE': name it, or the --server-properties of a broker")
         return ConfiguredStore(store, s3, options.key_prefix, keys)
-    check_directories([], server_properties=server_properties)
-    plugin = plugin_config_of(run_facts().properties(server_properties), server_properties)
+    check_directories([], server_properties=path)
+    plugin = plugin_config_of(run_facts().properties(path), path)
     check_settings(S3Settings(endpoint_url=plugin.endpoint_url))  # documents show it
     location = store or plugin.location
     if location is None:
-        raise UsageError("has no bucket and no directory of a remote storage manager: name STORE", path=server_properties)
-    if plugin.bucket_name is not None and is_object(location) and location.split("/")[2] != plugin.bucket_name:
-        raise UsageError(
-            f"STORE is in another bucket than that of --server-properties: expected s3://{plugin.bucket_name}", path=location
-        )
-    if plugin.bucket_name is not None and is_object(location):
-        endpoint = s3.s3_endpoint_url or plugin.endpoint_url
-        s3 = replace(s3, s3_endpoint_url=endpoint, s3_path_style=s3.s3_path_style or plugin.path_style)
-        stores_of(s3, region=plugin.region)  # made at its first call
-    if not keys and uses_keys:
+        raise UsageError("has no bucket and no directory of a remote storage manager: name STORE", path=path)
+    if is_object(location):
+        s3 = _configured_bucket(location, s3, options, plugin)
+    if not keys and (options.broker_credentials or not writes):
         keys = tuple(f"{each.name}={each.private_key_file}" for each in plugin.key_pairs if each.private_key_file is not None)
     prefix = plugin.key_prefix if absolute(location) == plugin.location else ""
     return ConfiguredStore(location, s3, options.key_prefix or prefix, keys, plugin)
+
+
+def _configured_bucket(location: str, s3: S3Options, options: ConfiguredOptions, plugin: PluginConfig) -> S3Options:
+    """How a bucket is reached, after the stores of the run were made with what the configuration has.
+
+    Raises:
+        UsageError: it is another bucket than that of the configuration, or the credentials do not go together, or are not there.
+    """
+    path = options.server_properties
+    if plugin.bucket_name is not None and location.split("/")[2] != plugin.bucket_name:
+        raise UsageError(
+            f"STORE is in another bucket than that of --server-properties: expected s3://{plugin.bucket_name}", path=location
+        )
+    if options.broker_credentials:
+        assert path is not None, "the caller has checked it"
+        if plugin.bucket_name is None:
+            raise UsageError("--broker-credentials: the configuration names no bucket", path=path)
+        if s3.s3_profile is not None or s3.s3_anonymous:
+            raise UsageError("--broker-credentials: neither s3_profile nor s3_anonymous goes with it")
+        read_access_key(path)  # before anything is written
+    if plugin.bucket_name is None:
+        return s3
+    endpoint = s3.s3_endpoint_url or plugin.endpoint_url
+    s3 = replace(s3, s3_endpoint_url=endpoint, s3_path_style=s3.s3_path_style or plugin.path_style)
+    stores_of(s3, region=plugin.region, broker_properties=path if options.broker_credentials else None)  # made at its first call
+    return s3

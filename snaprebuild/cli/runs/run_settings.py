@@ -30,26 +30,27 @@ _STORES = "snaprebuild.stores"
 _FACTS = "snaprebuild.facts"
 
 
-def stores_of(s3: S3Options, region: str | None = None) -> S3Settings:
+def stores_of(s3: S3Options, region: str | None = None, broker_properties: str | None = None) -> S3Settings:
     """How object stores are reached in this run, made at the first call: its limits count for all that the command reads.
 
     Args:
         s3: the options.
         region: of the bucket; None for that of the SDK.
+        broker_properties: configuration of a broker whose access key is used; None for the usual chain of the SDK.
 
     Raises:
         UsageError: the endpoint is no URL, or holds what documents would show: a user, a password, a query; or no one would pay.
     """
     ctx = click.get_current_context(silent=True)
     if ctx is None:
-        return _settings_of(s3, region)
+        return _settings_of(s3, region, broker_properties)
     if _STORES not in ctx.meta:
-        ctx.meta[_STORES] = _settings_of(s3, region)
+        ctx.meta[_STORES] = _settings_of(s3, region, broker_properties)
     stores: S3Settings = ctx.meta[_STORES]
     return stores
 
 
-def _settings_of(s3: S3Options, region: str | None) -> S3Settings:
+def _settings_of(s3: S3Options, region: str | None, broker_properties: str | None) -> S3Settings:
     check_paths(None, s3_sse_c_key_file=s3.s3_sse_c_key_file)
     key_file = s3.s3_sse_c_key_file
     settings = S3Settings(
@@ -63,6 +64,7 @@ def _settings_of(s3: S3Options, region: str | None) -> S3Settings:
         max_read_bytes=s3.max_read_bytes,
         run=secrets.token_hex(8),
         region=region,
+        broker_properties=None if broker_properties is None else os.path.abspath(broker_properties),
     )
     check_settings(settings)
     return settings

@@ -158,7 +158,7 @@ def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineO
     out.begin(private_key=key_files(options))
     if options.ledger is not None:
         check_kind(options.ledger, AUDIT_LEDGER)
-    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    configured = configured_store(store, s3, options, writes=False)
     options = configured.options(options)
     s3 = configured.s3
     request = AuditRequest(

@@ -35,7 +35,7 @@ def run_tier_inventory(store: str | None, options: TierInventoryOptions, out: Me
     out.begin({"--keys": options.keys})
     if options.keys is not None:
         check_new_place(options.keys)
-    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    configured = configured_store(store, s3, options, writes=False)
     options = configured.options(options)
     s3 = configured.s3
     check_directories([configured.location, *(options.metadata_log or [])])

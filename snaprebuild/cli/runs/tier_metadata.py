@@ -24,9 +24,10 @@ from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.private_keys import PrivateKeys
+from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.metadata.copy_record import RecordSettings
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs, read_leader_logs
+from snaprebuild.tier.metadata.partition_records import check_gap_segments
 from snaprebuild.tier.metadata.produce import check_cluster, check_deletions, expected_deletions, produce_records
 from snaprebuild.tier.metadata.store_records import MetadataRequest, StoreRecords, store_records
 from snaprebuild.tier.metadata.topic_directories import MetadataTopicPlan, plan_topic, read_cluster, write_topic
@@ -41,7 +42,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     """Decides which copies get records, and writes these where the options name a place, unless ``dry_run``."""
     records_file = None if options.dry_run else options.records
     out.begin({"--records-file": records_file}, private_key=key_files(options), receipt=options.receipt)
-    configured = configured_store(store, s3, options, options.server_properties, uses_keys=True)
+    configured = configured_store(store, s3, options, writes=False)
     options = configured.options(options)
     s3 = configured.s3
     store = configured.location
@@ -74,13 +75,15 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
             selection=selection,
             leaders=leaders,
             settings=RecordSettings(custom_fields_of(options.custom_metadata, fields), configured.known_key_prefix),
-            allow_gaps=options.allow_gaps,
+            allow_gaps=options.allow_gaps is not None,
             writes=options.records is not None or plan is not None or announcer is not None,
             metadata_partitions=_partitions(options, cluster, announcer),
             topic_ids=None if cluster is None else cluster.topic_ids,
             lost_partitions=frozenset(options.lost_metadata_partition or ()),
         )
         records = store_records(access, request, tier)
+        if options.allow_gaps is not None and request.writes and not options.dry_run and not records.is_refused:
+            check_gap_segments(records.partitions, options.allow_gaps)
         output = MetadataOutput(records_file=options.records, produced_to=options.produce_to, dry_run=options.dry_run)
         if announcer is not None and not records.is_refused:
             output.deletions = _produce(records, leaders, announcer, options)
@@ -131,3 +134,5 @@ def _check_options(options: TierMetadataOptions, selection: Selection) -> None:
         raise UsageError("--produce-to reads the topic of its brokers itself: --bootstrap-server does not go with it")
     if options.deletes and options.produce_to is None:
         raise UsageError("--deletes: goes with --produce-to")
+    if options.receipt is not None and options.log_dirs is None:
+        raise UsageError("--receipt: goes with --log-dirs, whose files it lists")

@@ -26,7 +26,7 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
     if options.ledger is not None:
         check_kind(options.ledger, AUDIT_LEDGER)
     # The private keys of the broker only if they are named: the verb writes.
-    configured = configured_store(store, s3, options, options.server_properties, uses_keys=False)
+    configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)
     s3 = configured.s3
     check_directories([configured.location, *(options.metadata_log or [])], receipt=options.receipt)

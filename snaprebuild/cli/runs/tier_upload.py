@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options, as_of_ms
 from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
-from snaprebuild.cli.options.remote_storage import UploadOptions
+from snaprebuild.cli.options.remote_storage import CHUNK_SIZE, CHUNK_SIZE_MAX, UploadOptions
 from snaprebuild.cli.render.tier_upload import UploadView
 from snaprebuild.cli.runs import upload_inputs
+from snaprebuild.cli.runs.plugin_config import ConfiguredStore, configured_store
 from snaprebuild.cli.runs.remote_storage import check_order, check_outside_store
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of, topic_ids_of
@@ -53,6 +54,9 @@ def run_tier_upload(
     """Uploads rolled segments of the selected partitions, and announces their copies, unless ``dry_run``."""
     records_file = None if options.dry_run else options.records
     out.begin({"--records-file": records_file})
+    configured = configured_store(store, s3, options, writes=True)
+    options = configured.options(options)
+    s3 = configured.s3
     _check_options(store, path, options)
     if records_file is not None:
         check_new_place(records_file)  # before the work, which would be recorded nowhere
@@ -75,7 +79,7 @@ def run_tier_upload(
         request = UploadRequest(
             root=root,
             key_prefix=options.key_prefix,
-            uploader=_uploader(partitions, options, stores.run),
+            uploader=_uploader(partitions, options, _chunk_bytes(options, configured), stores.run),
             host=socket.gethostname(),
             topic_ids=topic_ids,
             metadata_partitions=upload_inputs.metadata_partitions_of(options.metadata_partitions, announcer),
@@ -124,14 +128,26 @@ def _check_options(store: str, path: str, options: UploadOptions) -> None:
         raise UsageError(f"--uploader: expected at most {UPLOADER_MAX} characters, found {len(options.uploader)}")
 
 
-def _uploader(partitions: Sequence[PartitionSource], options: UploadOptions, run_name: str) -> Uploader:
+def _chunk_bytes(options: UploadOptions, configured: ConfiguredStore) -> int:
+    """The size of the chunks, as an option, the configuration of the broker, or else the plugin has it."""
+    if options.chunk_size is not None:
+        return options.chunk_size
+    if configured.plugin is None or configured.plugin.chunk_size is None:
+        return CHUNK_SIZE
+    if not 0 < configured.plugin.chunk_size <= CHUNK_SIZE_MAX:
+        found = f"found {configured.plugin.chunk_size}"
+        raise UsageError(f"chunk.size: expected 1 to {CHUNK_SIZE_MAX} bytes, {found}", path=options.server_properties)
+    return configured.plugin.chunk_size
+
+
+def _uploader(partitions: Sequence[PartitionSource], options: UploadOptions, chunk_bytes: int, run_name: str) -> Uploader:
     """Who uploads, as claims and manifests name it.
 
     Raises:
         UsageError: the directories are of several brokers, and no option names one.
     """
     node_id = upload_inputs.broker_id_of(partitions) if options.broker_id is None else options.broker_id
-    return Uploader(name=options.uploader or "", run_name=run_name, chunk_bytes=options.chunk_size, node_id=node_id)
+    return Uploader(name=options.uploader or "", run_name=run_name, chunk_bytes=chunk_bytes, node_id=node_id)
 
 
 def _sources(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from snaprebuild.cli.options.common import LogOffset, S3Options
 from snaprebuild.cli.options.followers import FetchAssumptions
 from snaprebuild.cli.options.reading import LoadAlone
-from snaprebuild.cli.options.remote_storage import RemoteOptions, StoreAndPath
+from snaprebuild.cli.options.remote_storage import ConfiguredOptions, StoreAndPath
 from snaprebuild.cli.verb import OutputOptions, verb
 from snaprebuild.cli.view import View
 
@@ -18,7 +18,7 @@ def follower_fetch_path(
     places: StoreAndPath,
     offset: LogOffset = None,
     assumed: FetchAssumptions,
-    options: RemoteOptions,
+    options: ConfiguredOptions,
     out: OutputOptions,
     s3: S3Options,
 ) -> View:

@@ -59,12 +59,15 @@ class TierObject:
         identity: as it was listed.
         storage_class: as it was listed; None for a file.
         data: its bytes, if they were read already.
+        archive_tier: of INTELLIGENT_TIERING, in which it must be restored before it can be read; None for no such tier, and where no
+            request was sent for it.
     """
 
     key: str
     identity: FileIdentity
     storage_class: str | None = None
     data: bytes | None = None
+    archive_tier: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

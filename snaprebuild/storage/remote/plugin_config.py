@@ -1,6 +1,7 @@
 """The configuration of the remote storage manager in a broker's ``server.properties``: where the copies are, and how they are encrypted.
 
-Only a fixed list of keys is read. None of them holds a secret: key pairs are named by their files, and credentials are left out.
+Only a fixed list of keys is read. Key pairs are named by their files. The access key is read apart (``read_access_key``), only for a
+command that was told to use it, and is in no value that a document could show.
 
 Source: ``RemoteLogManagerConfig`` of Kafka; ``RemoteStorageManagerConfig``, ``S3StorageConfig``, ``FileSystemStorageConfig`` and
 ``KeyPairPaths`` of Aiven's plugin; ``LocalTieredStorage``.
@@ -9,15 +10,18 @@ Source: ``RemoteLogManagerConfig`` of Kafka; ``RemoteStorageManagerConfig``, ``S
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 
-from formats.broker.broker_files import Properties
+from formats.broker.broker_files import Properties, read_properties
+from formats.errors import FormatError
+from formats.limits import PROPERTIES_BYTES_MAX
 from formats.text_lines import shown
 from snaprebuild.errors import UsageError
 from snaprebuild.published import Natural, Part
 from snaprebuild.storage.store import OBJECT_SCHEME
 from snaprebuild.typed_paths import unexpanded_part
 
-__all__ = ["PluginConfig", "plugin_config_of"]
+__all__ = ["AccessKey", "PluginConfig", "plugin_config_of", "read_access_key"]
 
 PREFIX_KEY = "remote.log.storage.manager.impl.prefix"
 DEFAULT_PREFIX = "rsm.config."
@@ -34,7 +38,26 @@ CUSTOM_METADATA_FIELDS = "custom.metadata.fields.include"
 KEY_PAIRS = "encryption.key.pairs"
 PRIVATE_KEY = "encryption.key.pairs.{}.private.key.file"
 
+ACCESS_KEY_ID = "storage.aws.access.key.id"
+SECRET_ACCESS_KEY = "storage.aws.secret.access.key"  # noqa: S105 - a name
+SESSION_TOKEN = "storage.aws.session.token"  # noqa: S105 - a name
+
 KEY_PAIRS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """The credentials of a broker for its bucket. Neither ``repr`` nor a message shows them.
+
+    Attributes:
+        key_id: of the access key.
+        secret: of the access key.
+        session_token: None without one.
+    """
+
+    key_id: str = field(repr=False)
+    secret: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
 
 
 class KeyPair(Part, frozen=True):
@@ -98,6 +121,32 @@ def plugin_config_of(properties: Properties, path: str) -> PluginConfig:
     )
 
 
+def read_access_key(path: str) -> AccessKey:
+    """The access key in the configuration of a broker.
+
+    Args:
+        path: of its properties.
+
+    Raises:
+        UsageError: the file cannot be read, has no access key, or only the broker can ask its config provider for it.
+    """
+    try:
+        with open(path, "rb") as file:
+            properties = read_properties(file.read(PROPERTIES_BYTES_MAX + 1), file=path)
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", path=path) from None
+    except FormatError as error:
+        raise UsageError(f"is no configuration of a broker: line {error.position}", path=path) from None
+    values = _Values(properties, path)
+    key_id = values.secret(ACCESS_KEY_ID)
+    secret = values.secret(SECRET_ACCESS_KEY)
+    if key_id is None or secret is None:
+        missing = ACCESS_KEY_ID if key_id is None else SECRET_ACCESS_KEY
+        message = f"has no {values.name_of(missing)}: without --broker-credentials the usual chain of the SDK has the credentials"
+        raise UsageError(message, path=path)
+    return AccessKey(key_id, secret, values.secret(SESSION_TOKEN))
+
+
 class _Values:
     """The settings of the remote storage manager, by their names without the prefix."""
 
@@ -107,15 +156,33 @@ class _Values:
         prefix = properties.get(PREFIX_KEY)
         self._prefix = DEFAULT_PREFIX if prefix is None else prefix.strip()
 
+    def name_of(self, name: str) -> str:
+        """The name of a setting in the file."""
+        return f"{self._prefix}{name}"
+
     def get(self, name: str) -> str | None:
         """A value; None if it is absent or empty.
 
         Raises:
             UsageError: only the broker can ask its config provider for the value.
         """
-        value = (self._properties.get(f"{self._prefix}{name}") or "").strip()
+        value = (self._properties.get(self.name_of(name)) or "").strip()
         part = unexpanded_part(value) if value else None
         if part is not None and part.startswith("${"):
-            message = f"{self._prefix}{name}: found {shown(part)}, which only the config provider of the broker can replace"
-            raise UsageError(f"{message}. Write the value into a copy of the file", path=self._path)
+            raise self._unexpanded(name, f"found {shown(part)}, which")
         return value or None
+
+    def secret(self, name: str) -> str | None:
+        """A value that no message repeats; None if it is absent or empty.
+
+        Raises:
+            UsageError: only the broker can ask its config provider for the value.
+        """
+        value = (self._properties.get(self.name_of(name)) or "").strip()
+        if value.startswith("${"):
+            raise self._unexpanded(name, "its value is one that")
+        return value or None
+
+    def _unexpanded(self, name: str, found: str) -> UsageError:
+        message = f"{self.name_of(name)}: {found} only the config provider of the broker can replace"
+        return UsageError(f"{message}. Write the value into a copy of the file", path=self._path)

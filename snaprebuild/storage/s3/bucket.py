@@ -6,7 +6,7 @@ Each call needs a permission of its own. A call without an answer is a value, so
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -26,8 +26,19 @@ from snaprebuild.storage.bucket_contents import (
     Transition,
     UnansweredCall,
 )
-from snaprebuild.storage.s3.requests import bucket_and_key, client_of, code_of, modified_ns_of, payer_of, redacted, status_of
+from snaprebuild.storage.s3.requests import (
+    access_of,
+    bucket_and_key,
+    client_of,
+    code_of,
+    is_gone,
+    modified_ns_of,
+    payer_of,
+    redacted,
+    status_of,
+)
 from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = ["S3Bucket"]
 
@@ -42,12 +53,15 @@ PERMISSIONS = {
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
     "ListParts": "s3:ListMultipartUploadParts",
     "ListObjectVersions": "s3:ListBucketVersions",
+    "HeadObject": "s3:GetObject",
 }
 """The permission that each call needs."""
 
 _NONE_THERE = frozenset(
     ("NoSuchLifecycleConfiguration", "ReplicationConfigurationNotFoundError", "ObjectLockConfigurationNotFoundError")
 )
+
+HEADS_AT_ONCE = 100
 
 UPLOADS_WITH_SIZE = 1_000
 """Unfinished uploads whose parts are listed: one request each."""
@@ -62,7 +76,7 @@ class S3Bucket:
     Attributes:
         location: ``s3://BUCKET/PREFIX`` without a slash at its end.
         store: how it is reached.
-        unanswered: calls of ``versions`` and ``uploads`` without an answer.
+        unanswered: calls of ``archive_tiers``, ``archived``, ``versions`` and ``uploads`` without an answer.
     """
 
     location: str
@@ -126,6 +140,34 @@ class S3Bucket:
             if not page.get("IsTruncated") or not following or following == marker.get("ContinuationToken"):
                 return tiers
             marker = {"ContinuationToken": following}
+
+    def archived(self, keys: Sequence[str]) -> dict[str, str]:
+        """The archive tier of each of these objects that must be restored before it can be read, by key: one request each.
+
+        The first request without an answer is the last: those of other keys would have none either, or a limit of the run is used up.
+
+        Args:
+            keys: below the location, of objects in the storage class INTELLIGENT_TIERING, whose listing does not show the tier.
+        """
+        tiers: dict[str, str] = {}
+        for start in range(0, len(keys), HEADS_AT_ONCE):
+            some = keys[start : start + HEADS_AT_ONCE]
+            answers = list(map_in_threads(self._archive_status, some))
+            tiers |= {key: answer for key, answer in zip(some, answers, strict=True) if isinstance(answer, str)}
+            unanswered = [answer for answer in answers if isinstance(answer, UnansweredCall)]
+            if unanswered:
+                self.unanswered.append(unanswered[0])
+                break
+        return tiers
+
+    def _archive_status(self, key: str) -> str | UnansweredCall | None:
+        """The archive tier of an object; None if it can be read at once, or is gone."""
+        try:
+            head = client_of(self.store).head_object(**self._bucket, Key=self.prefix + key, **access_of(self.store))
+        except (ClientError, BotoCoreError, LimitReachedError) as error:
+            return None if is_gone(error) else _unanswered("HeadObject", error)
+        status = head.get("ArchiveStatus")
+        return status if isinstance(status, str) else None
 
     def versions(self, name_prefix: str) -> Iterator[ListedVersion]:
         """Every version of every object below the location, and every delete marker, ascending by key; 1,000 for each request.

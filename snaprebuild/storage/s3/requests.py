@@ -44,6 +44,7 @@ from urllib3.exceptions import HTTPError
 
 from snaprebuild import __version__
 from snaprebuild.errors import AlreadyExistsError, ChangedFileError, OutcomeUnknownError, ReadFailedError, UsageError
+from snaprebuild.storage.remote.plugin_config import read_access_key
 from snaprebuild.storage.s3.answers import ANSWER_BYTES_MAX, ANSWER_SECONDS, LargeAnswerError, check_answers, limit_answers
 from snaprebuild.storage.s3.object_bytes import ReadInto
 from snaprebuild.storage.s3.request_limits import meter_of
@@ -101,6 +102,9 @@ KEY_BYTES = 32
 
 KEY_VARIABLE = "SNAPREBUILD_S3_SSE_C_KEY"
 """Environment variable with such a key in base64, used if no file is named."""
+
+ARCHIVED = "InvalidObjectState"
+"""Code of an answer about an object in GLACIER, DEEP_ARCHIVE, or an archive tier of INTELLIGENT_TIERING."""
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _HARMLESS = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
@@ -204,9 +208,18 @@ def _connected(settings: S3Settings, attempts: int) -> Any:
         signature_version=UNSIGNED if settings.anonymous else None,
         user_agent_extra=f"snaprebuild/{__version__}",
     )
+    key = None if settings.broker_properties is None else read_access_key(settings.broker_properties)
     try:
         session = boto3.session.Session(profile_name=settings.profile, botocore_session=_sdk_session())
-        client = session.client("s3", region_name=settings.region, endpoint_url=settings.endpoint_url, config=config)
+        client = session.client(
+            "s3",
+            region_name=settings.region,
+            endpoint_url=settings.endpoint_url,
+            config=config,
+            aws_access_key_id=None if key is None else key.key_id,
+            aws_secret_access_key=None if key is None else key.secret,
+            aws_session_token=None if key is None else key.session_token,
+        )
     except ProfileNotFound:
         raise UsageError("s3_profile: the shared configuration files have no such profile") from None
     except (BotoCoreError, ValueError) as error:
@@ -370,6 +383,8 @@ def read_failed(error: Exception, location: str, what: str) -> ReadFailedError:
 def redacted(error: Exception) -> str:
     """The reason of an error, without text of the SDK or the store that could contain a key, a token, or the password of a URL."""
     if isinstance(error, ClientError):
+        if code_of(error) == ARCHIVED:
+            return f"the object is archived, and must be restored before it can be read ({status_of(error)} {ARCHIVED})"
         request_id = str(error.response.get("ResponseMetadata", {}).get("RequestId", ""))
         parts = [str(status_of(error) or ""), code_of(error), f"request {request_id}" if request_id else ""]
         return "the store answers " + " ".join(part for part in parts if part and _HARMLESS.fullmatch(part.replace(" ", "")))

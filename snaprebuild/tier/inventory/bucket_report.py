@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
@@ -12,12 +12,28 @@ from formats.remote.local_tier_name import parse_local_tier_name
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.bucket_contents import Bucket, BucketSettings, LifecycleRule, ListedUpload, ListedVersion
+from snaprebuild.storage.remote.listing import CopyObjects
 from snaprebuild.tier.inventory.model import BucketReport, HiddenVersions, UnfinishedUploads
 
-__all__ = ["RESTORED_FIRST", "BucketContents", "archive_findings", "bucket_findings", "read_bucket", "report_of"]
+__all__ = [
+    "INTELLIGENT_TIERING",
+    "RESTORED_FIRST",
+    "BucketContents",
+    "archive_findings",
+    "bucket_findings",
+    "note_archived",
+    "read_bucket",
+    "report_of",
+]
 
 RESTORED_FIRST = frozenset(("GLACIER", "DEEP_ARCHIVE"))
 """Storage classes whose objects must be restored before they can be read."""
+
+INTELLIGENT_TIERING = "INTELLIGENT_TIERING"
+"""Storage class whose listing does not show which objects are archived."""
+
+NEVER_ARCHIVED_BELOW_BYTES = 128_000
+"""S3 moves no smaller object of that class to another tier."""
 
 NO_VERSIONS = "Off"
 
@@ -129,6 +145,32 @@ def _unfinished(bucket: Bucket, chosen: _Chosen, on_upload: Callable[[ListedUplo
     known = [each for each in sizes if each is not None]
     part_bytes = sum(known) if len(known) == count else None
     return UnfinishedUploads(uploads=count, part_bytes=part_bytes, oldest_ms=oldest_ms)
+
+
+def note_archived(place: str, bucket: Bucket, copies: Iterable[CopyObjects]) -> Iterator[Finding]:
+    """Notes which objects of copies in the storage class INTELLIGENT_TIERING are archived: one request for each that can be.
+
+    Args:
+        place: location of the store.
+        bucket: of the store.
+        copies: whose objects get their archive tiers.
+
+    Yields:
+        What had no answer.
+    """
+    objects = {
+        listed.key: (copy, kind)
+        for copy in copies
+        for kind, listed in copy.by_kind.items()
+        if listed.storage_class == INTELLIGENT_TIERING and listed.identity.size_bytes >= NEVER_ARCHIVED_BELOW_BYTES
+    }
+    before = len(bucket.unanswered)
+    for key, tier in bucket.archived(list(objects)).items() if objects else ():
+        copy, kind = objects[key]
+        copy.by_kind[kind] = replace(copy.by_kind[kind], archive_tier=tier)
+    unanswered = tuple(bucket.unanswered[before:])
+    del bucket.unanswered[before:]  # else the report of the bucket would have them again
+    yield from _unanswered_findings(place, BucketSettings(unanswered=unanswered))
 
 
 def report_of(contents: BucketContents) -> BucketReport:

@@ -29,10 +29,12 @@ from snaprebuild.storage.remote.listing import TierLayout, TierObject, UnknownOb
 from snaprebuild.storage.remote.plugin_config import PluginConfig
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 from snaprebuild.tier.inventory.bucket_report import (
+    INTELLIGENT_TIERING,
     RESTORED_FIRST,
     BucketContents,
     archive_findings,
     bucket_findings,
+    note_archived,
     read_bucket,
     report_of,
 )
@@ -72,10 +74,6 @@ from snaprebuild.tier.remote_store import (
 __all__ = ["SERVING", "phantom_finding", "tier_inventory"]
 
 NS_PER_MS = 1_000_000
-
-INTELLIGENT_TIERING = "INTELLIGENT_TIERING"
-"""Storage class whose listing does not show which objects are archived."""
-
 
 DAMAGED = (CopyState.LOST, CopyState.UNREADABLE)
 """States of copies that cannot be read whole."""
@@ -127,6 +125,9 @@ def tier_inventory(
     if bucket is not None and keys is not None:
         contents = _bucket_contents(bucket, selection, access.key_prefix, keys)
     findings += _record_findings(tier, access, selection)
+    if bucket is not None:
+        selected = [each for each in tier.partitions.values() if selection.takes_partition(each.topic, each.partition)]
+        findings += note_archived(root.path, bucket, [copy for each in selected for copy in each.copies])
     taken = _taken(tier, selection, _topic_evidence(cluster, findings), keys, now_ms)
     findings += taken.findings
     if bucket is not None and contents is None:
@@ -305,12 +306,20 @@ def _judged(remote: RemotePartition, logs: RemoteLogs, topics: TopicEvidence) ->
         remote.read_facts(copy for copy in copies if not _is_restored_first(copy))
     except LimitReachedError as error:
         limit = error.message
+    remote.leave_out_deleted([copy for copy in remote.copies.values() if copy.facts.fault is not None])
     return _Judged(remote, standing_of_copies(remote, logs, topics), limit, topics.unproven_removals.get(remote.id.topic_id))
 
 
 def _is_restored_first(copy: RemoteCopy) -> bool:
     """Whether an object of a copy must be restored before it can be read."""
-    return any(each.storage_class in RESTORED_FIRST for each in copy.objects.by_kind.values())
+    objects = copy.objects.by_kind.values()
+    return any(each.storage_class in RESTORED_FIRST or each.archive_tier is not None for each in objects)
+
+
+def _archives_of(copy: InventoryCopy) -> list[str]:
+    """The storage classes of a copy whose objects must be restored before they can be read, with the archive tiers."""
+    classes = [each for each in copy.object_storage_classes if each in RESTORED_FIRST]
+    return [*classes, *(f"{INTELLIGENT_TIERING} ({each})" for each in copy.archive_tiers)]
 
 
 def _inventory_of(judged: _Judged, layout: TierLayout | None, now_ms: int) -> InventoryPartition:
@@ -369,6 +378,7 @@ def _inventory_copy(copy: RemoteCopy, standing: CopyStanding, now_ms: int) -> In
         modified_ms=modified_ms,
         age_ms=None if modified_ms is None else max(now_ms - modified_ms, 0),
         object_storage_classes=sorted({each.storage_class for each in objects if each.storage_class is not None}),
+        archive_tiers=sorted({each.archive_tier for each in objects if each.archive_tier is not None}),
     )
 
 
@@ -442,13 +452,14 @@ def _partition_findings(partition: InventoryPartition, judged: _Judged, logs: Re
     for state, code, severity, what in _STATE_FINDINGS:
         if counts[state]:
             yield Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first[state])
+    yield from remote.deleted_findings()
     phantoms = [copy.start_offset for copy in partition.copies if copy.state is CopyState.PHANTOM]
     if phantoms:
         yield phantom_finding(place, phantoms)
     yield from _unread_by_brokers(partition, judged, logs)
-    cold = [copy for copy in partition.copies if copy.state in SERVING and RESTORED_FIRST & set(copy.object_storage_classes)]
+    cold = [copy for copy in partition.copies if copy.state in SERVING and _archives_of(copy)]
     if cold:
-        classes = ", ".join(sorted({each for copy in cold for each in copy.object_storage_classes if each in RESTORED_FIRST}))
+        classes = ", ".join(sorted({each for copy in cold for each in _archives_of(copy)}))
         message = (
             f"{pluralize(len(cold), 'copy', 'copies')} in storage class {classes}: reads of brokers fail until the objects are "
             "restored, and the plugin restores none"

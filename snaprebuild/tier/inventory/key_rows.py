@@ -46,6 +46,8 @@ class KeyRow(Part, frozen=True):
     """Version of an object, or id of an upload; null without versioning."""
     storage_class: str | None
     """Storage class of an object; null in a directory, and for delete markers and uploads."""
+    archive_tier: str | None = None
+    """Archive tier of INTELLIGENT_TIERING, in which the object must be restored before it can be read; null for no such tier."""
 
 
 @dataclass(slots=True)
@@ -93,6 +95,7 @@ class KeyRows:
                 etag=listed.identity.etag,
                 version_id=self.version_ids.get(listed.key),
                 storage_class=listed.storage_class,
+                archive_tier=listed.archive_tier,
             )
         )
 

@@ -78,6 +78,8 @@ class InventoryCopy(Part, frozen=True):
     """Age of that object at `--as-of`; null if it has no objects."""
     object_storage_classes: Sequence[str] = ()
     """Storage classes of its objects; empty in a directory."""
+    archive_tiers: Sequence[str] = ()
+    """Archive tiers of INTELLIGENT_TIERING that objects of it are in: they must be restored before they can be read."""
 
 
 class InventoryTotals(Part, frozen=True, rename="kebab"):

@@ -20,7 +20,7 @@ from formats.errors import FormatError
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState
-from snaprebuild.errors import ReadFailedError
+from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.findings import pluralize
 from snaprebuild.published import Natural, Part, Uuid
 from snaprebuild.storage.partition_names import TopicPartition, named
@@ -37,17 +37,19 @@ from snaprebuild.tier.metadata.copy_record import (
     prefix_fault,
 )
 from snaprebuild.tier.metadata.leader_logs import LeaderLog
-from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets
+from snaprebuild.tier.remote_log import RemoteLog, RemoteLogs, epoch_end_offsets, highest_remote_offset
 from snaprebuild.tier.remote_partition import ICEBERG_LACKS, RemoteCopy, RemotePartition, was_not_handed_out
 from snaprebuild.tier.remote_store import CopyState, unrecorded_states
 
 __all__ = [
     "CopyDecision",
+    "GapSegment",
     "MetadataCopy",
     "MetadataPartition",
     "PartitionRecords",
     "RecordsRefusal",
     "RefusalCause",
+    "check_gap_segments",
     "partition_records",
 ]
 
@@ -118,6 +120,17 @@ class RecordsRefusal(Part, frozen=True):
     """First offset concerned."""
 
 
+class GapSegment(Part, frozen=True):
+    """A segment on the leader's disk with offsets that are in no copy. The leader takes it for uploaded, and deletes it."""
+
+    start_offset: Natural
+    """Base offset."""
+    end_offset: Natural
+    """Last offset."""
+    segment_bytes: Natural
+    """Size of the segment."""
+
+
 class MetadataCopy(Part, frozen=True):
     """A copy of a segment and its record."""
 
@@ -154,6 +167,8 @@ class MetadataPartition(TopicPartition, frozen=True):
     """Records of the copies that are included: two of each."""
     gaps: Sequence[OffsetRange]
     """Offsets from the log start on, or between copies, that are in no copy with records."""
+    gap_segments: Sequence[GapSegment] | None
+    """Segments with offsets of the gaps that the leader deletes after it has read the records; null if they are unknown."""
     refusals: Sequence[RecordsRefusal]
     """Why none of them may be written; empty if they may."""
     copies: Sequence[MetadataCopy]
@@ -194,10 +209,12 @@ class PartitionContext:
         log_start_offset: None if unknown.
         leader: the newest of its logs that were named; None without one.
         settings: of the plugin.
-        allow_gaps: offsets may be in no copy.
+        allow_gaps: offsets may be in no copy, if it is known which segments the leader deletes for that.
         metadata_partition: that holds its records.
         is_lost: that metadata partition is lost, as an option says, so that nothing shows which copies were deleted.
+        has_no_log: log directories were named, and none of them has its log.
         is_log_start_typed: an option has a log start offset of the partition.
+        first_local_offsets: first offsets on disk of all replicas that were named.
     """
 
     logs: RemoteLogs
@@ -208,7 +225,9 @@ class PartitionContext:
     allow_gaps: bool
     metadata_partition: int
     is_lost: bool = False
+    has_no_log: bool = False
     is_log_start_typed: bool = False
+    first_local_offsets: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -247,6 +266,30 @@ def partition_records(remote: RemotePartition, context: PartitionContext, layout
     return _CopyDecisions(remote, context).result(layout)
 
 
+def check_gap_segments(records: Sequence[PartitionRecords], accepted: int) -> None:
+    """Makes sure that the user has typed how many of their own segments leaders delete because of gaps.
+
+    Args:
+        records: of all partitions that get any.
+        accepted: the typed number.
+
+    Raises:
+        RefusedError: it is another number.
+    """
+    segments = [(each.remote.place, segment) for each in records for segment in each.part.gap_segments or ()]
+    if len(segments) == accepted:
+        return
+    described = "none"
+    if segments:
+        place, first = segments[0]
+        described = f"the first of {place}, offsets {first.start_offset} to {first.end_offset}"
+    message = (
+        f"leaders would take offsets that are in no copy for uploaded, and delete {pluralize(len(segments), 'segment')} of their own "
+        f"({described}), and {accepted} were accepted: look at --dry-run, then give --allow-gaps {len(segments)}"
+    )
+    raise RefusedError(message)
+
+
 class _CopyDecisions:
     """The decisions on one partition, step by step."""
 
@@ -269,7 +312,8 @@ class _CopyDecisions:
         self._check_log_start()
         self._check_differences(included)
         gaps = list(self._gaps(included))
-        self._check_gaps(gaps)
+        gap_segments = self._gap_segments(gaps, included)
+        self._check_gaps(gaps, gap_segments)
         self._check_served(included)
         records = [row.record for row in included if row.record is not None]
         part = MetadataPartition(
@@ -282,6 +326,7 @@ class _CopyDecisions:
             metadata_partition=self._context.metadata_partition,
             records=2 * len(records),
             gaps=gaps,
+            gap_segments=gap_segments,
             refusals=self._refusals,
             copies=[_shown(row) for row in self._rows],
         )
@@ -341,12 +386,15 @@ class _CopyDecisions:
 
     def _read_records(self) -> None:
         self._remote.read_facts([row.copy for row in self._rows if not row.copy.missing])
+        self._leave_out_deleted([row for row in self._rows if row.copy.facts.fault is not None])
         for row in self._candidates:
             try:
                 row.record = copy_record(self._remote, row.copy, self._context.settings)
                 if row.copy.record is not None:
                     row.differences = differing_facts(self._remote, row.copy, self._context.settings)
             except (FormatError, ReadFailedError) as error:
+                if self._leave_out_deleted([row]):
+                    continue
                 is_unread = was_not_handed_out(error) or row.copy.facts.is_unread
                 self._faults.append((row.copy, error.message, is_unread))
                 if row.record is None:
@@ -355,6 +403,13 @@ class _CopyDecisions:
                     row.damage = error.message
             else:
                 self._note_damage(row)
+
+    def _leave_out_deleted(self, rows: Sequence[_Row]) -> bool:
+        """Leaves out those of some copies that were deleted since the store was listed. Whether any was."""
+        if not self._remote.leave_out_deleted([row.copy for row in rows]):
+            return False
+        self._rows = [row for row in self._rows if row.copy.segment_id in self._remote.copies]
+        return True
 
     def _note_damage(self, row: _Row) -> None:
         """Takes the damage that the facts of a copy show, which its record in the metadata log does not."""
@@ -514,16 +569,17 @@ class _CopyDecisions:
 
         Source: ``RemoteLogManager.findLogStartOffset``.
         """
-        leader = self._context.leader
-        if self._context.is_log_start_typed or leader is None or leader.first_local_offset != log_start:
+        if self._context.is_log_start_typed or log_start not in self._context.first_local_offsets:
             return
         below = [row for row in self._rows if row.decision is CopyDecision.BELOW_LOG_START and row.copy.record is None]
         if any(_known_end(row) == log_start for row in below):
             name = f"{self._remote.id.topic}-{self._remote.id.partition}"
+            first = min(row.copy.start_offset for row in below)
             message = (
-                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist. A "
-                f"leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the brokers, and correct "
-                f"the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with --log-start {name}={log_start}"
+                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist, "
+                f"from {first} on. A leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the "
+                f"brokers, and correct the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with "
+                f"--log-start {name}={log_start}"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_MOVED, message=message, offset=log_start))
 
@@ -557,22 +613,52 @@ class _CopyDecisions:
         if reached is not None and local is not None and local > reached:
             yield OffsetRange(first_offset=reached, last_offset=local - 1)
 
-    def _check_gaps(self, gaps: Sequence[OffsetRange]) -> None:
-        if gaps and not self._context.allow_gaps:
-            first = gaps[0]
+    def _gap_segments(self, gaps: Sequence[OffsetRange], included: Sequence[_Row]) -> list[GapSegment] | None:
+        """The segments of the leader with offsets of the gaps that it would take for uploaded; None if they are unknown.
+
+        Source: ``UnifiedLog.isSegmentEligibleForDeletion``.
+        """
+        leader = self._context.leader
+        if not gaps or self._context.has_no_log:
+            return []
+        if leader is None or not leader.leader_epochs:
+            return None
+        try:
+            log_end = leader.log_end_offset()
+        except (FormatError, ReadFailedError):
+            return None
+        highest = highest_remote_offset(_folded(included), leader.leader_epochs, log_end)
+        sizes = leader.segment_sizes
+        ends = [base_offset for base_offset, _ in sizes[1:]] + [log_end]
+        segments = [
+            GapSegment(start_offset=base_offset, end_offset=end - 1, segment_bytes=size)
+            for (base_offset, size), end in zip(sizes, ends, strict=True)
+            if base_offset < end <= highest + 1
+        ]
+        return [each for each in segments if any(_share_offsets(each, gap) for gap in gaps)]
+
+    def _check_gaps(self, gaps: Sequence[OffsetRange], segments: Sequence[GapSegment] | None) -> None:
+        if not gaps or (self._context.allow_gaps and segments is not None):
+            return
+        first = gaps[0]
+        offsets = f"offsets {first.first_offset} to {first.last_offset} are in no copy that gets records"
+        if segments is None:
             message = (
-                f"offsets {first.first_offset} to {first.last_offset} are in no copy that gets records. A leader would take them for "
-                "uploaded: --allow-gaps accepts that they are lost"
+                f"{offsets}. A leader would take them for uploaded, and which of its own segments it deletes is unknown: name its log "
+                "directory with --log-dir"
             )
-            self._refusals.append(RecordsRefusal(cause=RefusalCause.GAP, message=message, offset=first.first_offset))
+        elif segments:
+            message = (
+                f"{offsets}. The leader would take them for uploaded, and delete {pluralize(len(segments), 'segment')} of its own, the "
+                f"first from offset {segments[0].start_offset}: --allow-gaps with their number accepts that they are lost"
+            )
+        else:
+            message = f"{offsets}, and the leader has no segment of them that it would delete: --allow-gaps 0 accepts the gap"
+        self._refusals.append(RecordsRefusal(cause=RefusalCause.GAP, message=message, offset=first.first_offset))
 
     def _check_served(self, included: Sequence[_Row]) -> None:
         """Folds the records as brokers do, and looks up the ends of each leader epoch of each copy."""
-        log = RemoteLog()
-        for row in included:
-            if row.record is not None:
-                log.take(row.record.segment)
-                log.take(row.record.written.finished)
+        log = _folded(included)
         for row in included:
             assert row.until is not None, "the line has it"
             unserved = _unserved_offset(log, _segment_of(row), row.until)
@@ -597,6 +683,20 @@ def _unrecorded_decision(state: CopyState | None, *, is_given: bool) -> CopyDeci
         CopyState.ANOTHER_CLUSTER: CopyDecision.ANOTHER_CLUSTER,
     }
     return CopyDecision.INCLUDED if state is None else decisions.get(state, CopyDecision.INCLUDED)
+
+
+def _folded(included: Sequence[_Row]) -> RemoteLog:
+    """The records of the copies that are included, folded as brokers do."""
+    log = RemoteLog()
+    for row in included:
+        if row.record is not None:
+            log.take(row.record.segment)
+            log.take(row.record.written.finished)
+    return log
+
+
+def _share_offsets(segment: GapSegment, gap: OffsetRange) -> bool:
+    return segment.start_offset <= gap.last_offset and gap.first_offset <= segment.end_offset
 
 
 def _segment_of(row: _Row) -> RemoteSegment:
