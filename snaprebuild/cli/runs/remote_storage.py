@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
-from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.file_kinds import AUDIT_LEDGER, check_directories, check_kind
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.runs.run_settings import stores_of
@@ -136,6 +136,7 @@ def opened_ledger(path: str | None, access: StoreAccess) -> Iterator[AuditLedger
     if path is None:
         yield None
         return
+    check_kind(path, AUDIT_LEDGER)
     check_outside_store(access.root, [path])
     with AuditLedger.open(path, access.root.path, access.key_prefix) as ledger:
         yield ledger
