@@ -176,7 +176,7 @@ def test_no_output_of_any_verb_has_a_secret(node: KafkaNode, tmp_path: Path) -> 
     store = tmp_path / "store"
     shutil.copytree(node.remote_dir, store)
     first_snapshot = sorted(store.rglob("*.snapshot"))[1]
-    first_snapshot.write_bytes(first_snapshot.read_bytes()[:-1] + b"\0")  # which repair replaces
+    first_snapshot.write_bytes(first_snapshot.read_bytes()[:-1] + b"\0")  # which repair names, and leaves alone in this layout
     settings = client(
         node,
         tmp_path,
@@ -189,14 +189,14 @@ def test_no_output_of_any_verb_has_a_secret(node: KafkaNode, tmp_path: Path) -> 
         "inventory": ("--keys", outputs / "keys.jsonl", "--metrics", outputs / "inventory.prom"),
         "metadata": ("--log-start", "one-0=0", "--records-file", outputs / "records.jsonl"),
         "audit": ("--ledger", outputs / "ledger", "--metrics", outputs / "audit.prom", *AS_OF),
-        "repair": ("--receipt", outputs / "receipt", *AS_OF),
+        "repair": AS_OF,
     }
     for verb, words in runs.items():
         run = snaprebuild("tier", verb, store, *cluster, *words, "--save-json", outputs / f"{verb}.json", "-v")
-        assert run.exit_code in (0, 1, 4), (verb, run.stderr)
+        assert run.exit_code in ((3,) if verb == "repair" else (0, 1, 4)), (verb, run.stderr)
         assert not [secret for secret in SECRETS if secret in run.stdout + run.stderr], verb
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path != settings]
-    assert {path.name for path in written} >= {"keys.jsonl", "records.jsonl", "ledger", "receipt", "audit.prom", "repair.json"}
+    assert {path.name for path in written} >= {"keys.jsonl", "records.jsonl", "ledger", "audit.prom", "repair.json"}
     for path in written:
         assert not [secret for secret in SECRETS if secret.encode() in path.read_bytes()], path
     topic = RunningTopic(str(cluster[1]), {**read_client_config(str(settings)), "no.such.setting": WRONG_SECRET})
