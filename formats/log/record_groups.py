@@ -226,8 +226,7 @@ class _GroupReader:
 
     def groups(self, rows: np.ndarray) -> Iterator[RecordGroup]:
         """The records of batches."""
-        is_empty = (self._block.columns["magic"] == 2) & (self._count == 0) & (self._size == limits.BATCH_HEADER_BYTES_MAX)
-        is_empty &= self._codec == 0  # no bytes are no frame of a codec
+        is_empty = (self._block.columns["magic"] == 2) & (self._count == 0)
         rows = rows[~(is_empty & ~self._bad_crc)[rows]]
         is_plain = (self._block.columns["magic"] == 2) & ~self._bad_crc & (self._count > 0) & (self._codec < len(CODECS))
         is_plain &= (self._count <= GROUP_RECORDS) & (self._size <= self._group_bytes)

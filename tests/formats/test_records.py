@@ -161,9 +161,10 @@ def test_a_wrapper(magic: int, offsets: tuple[int, ...], expected: list[int], ap
     ("inside", "reported"),
     [
         (b"", "expected at least one message"),
-        (message_of(1, 0, b"x").data[:11], "expected 12 bytes, found 11"),
-        (message_of(1, 0, b"x").data[:-1], "message in a wrapper"),
-        (message_of(0, 0, b"x").data, "magic of a message in a wrapper: expected 1, found 0"),
+        (message_of(1, 0, b"x").data[:11], "expected at least one message"),
+        (message_of(1, 0, b"x").data[:-1], "expected at least one message"),
+        (message_of(1, 43, b"x").data, "offset of the last message in a wrapper: expected at most 42, found 43"),
+        (message_of(1, 0, b"x", attributes=1).data, "codec of a message in a wrapper: expected 0, found 1"),
         (bytes(30), "size of a message in a wrapper"),
     ],
 )
@@ -218,8 +219,9 @@ def read_both(header: BatchHeader, batch: bytes) -> tuple[object, object]:
     return outcome(lambda: list(read_records(header, batch))), outcome(lambda: list(read_records(header, batch, piped=piped)))
 
 
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", CODECS[1:])
+@pytest.mark.parametrize(
+    ("codec", "magic"), [(codec, magic) for codec in CODECS[1:] for magic in (0, 1, 2) if magic == 2 or codec != "zstd"]
+)
 def test_records_are_the_same_as_they_are_decompressed(codec: str, magic: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for window_bytes in (1, 100, 4096):
         monkeypatch.setattr(limits, "RECORD_WINDOW_BYTES", window_bytes)
@@ -273,16 +275,18 @@ def whole_lz4(data: bytes) -> tuple[bytes, str]:
 
 
 def test_frames_of_lz4_are_read_block_by_block(tmp_path: Path) -> None:
-    """Frames of Kafka's clients, others, several of them, and all of them with damage: as a decoder of whole frames has it."""
+    """Frames of Kafka's clients, others, and all of them with damage: as a decoder of whole frames has it. What follows is not read."""
     random = Random(1)
     data = bytes(random.choices(b"abcdef", k=150_000)) + random.randbytes(70_000)
     of_kafka = lz4_frame(data)
     with_checksums = bytes(cramjam.lz4.compress(data))
     linked = cramjam.lz4.Compressor(block_linked=True)
     linked.compress(data)
-    frames = (of_kafka, with_checksums, bytes(linked.finish()), b"\x50\x2a\x4d\x18\3\0\0\0abc" + of_kafka)
+    skipped = b"\x50\x2a\x4d\x18\3\0\0\0abc" + of_kafka  # no client writes it, and Kafka's consumer refuses it
+    frames = (of_kafka, with_checksums, bytes(linked.finish()), skipped)
     for first, second in itertools.product(frames, (b"", *frames)):
-        assert unpacked_lz4(first + second, tmp_path / "out") == (data + data * bool(second), "") == whole_lz4(first + second)
+        expected = data * 2 if second and first is skipped else data
+        assert unpacked_lz4(first + second, tmp_path / "out") == (expected, "") == whole_lz4(first + second)
     errors = Counter()
     for number in range(300):
         damaged = bytearray(of_kafka + frames[number % 4] * (number % 2))
@@ -394,7 +398,7 @@ def test_the_work_grows_with_the_bytes(values: list[bytes], magic: int, monkeypa
         return has_more
 
     monkeypatch.setattr(RecordWindow, "more", counted)
-    header, batch = compressed("zstd", magic, values)
+    header, batch = compressed("zstd" if magic == 2 else "gzip", magic, values)
     assert len(list(read_records(header, batch, piped=piped))) == len(values)
     record_bytes = 40 if magic == 1 else 10
     assert joined_bytes <= (2 if magic == 1 else 1) * 3 * sum(len(value) + record_bytes for value in values)

@@ -209,6 +209,9 @@ def test_without_settings_of_the_plugin_nothing_is_written(tmp_path: Path) -> No
     assert causes == {"log-start-unknown", "settings-unknown"}
     run = in_json("tier metadata", store)
     assert (run.exit_code, run.codes["tier-metadata-refused"]) == (0, 2)
+    shown = snaprebuild("tier", "metadata", store)
+    assert "\nNext: before records are written, give what stderr lists for each partition.\n" in shown.stdout
+    assert "give --log-dir or --log-start" in shown.stderr
     run = snaprebuild("tier", "metadata", store, "--custom-metadata", "REMOTE_SIZE,SIZE")
     assert (run.exit_code, "found SIZE" in run.stderr.replace("'", "")) == (2, True)
 
