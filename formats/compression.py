@@ -3,23 +3,32 @@
 Replay decompresses control batches only: brokers never compress one, yet their readers accept it, and so does this library. Other
 batches are decompressed only by commands that show their data.
 
-Source: ``CompressionType``; for snappy the stream format of snappy-java (a header of 16 bytes, then blocks with an int32 length each); for
-lz4 ``Lz4BlockInputStream``.
+What follows the compressed data is read, or not, as Kafka's consumer does: it ignores bytes after a gzip member that begin no other one,
+everything after the first frame of lz4, and up to three bytes after the last block of snappy.
+
+Source: ``CompressionType``; ``GZIPInputStream``; for snappy the stream format of snappy-java (a header of 16 bytes, then blocks with an
+int32 length each); for lz4 ``Lz4BlockInputStream``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
 
+from formats import limits
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
 
-__all__ = ["CODECS", "decompress", "decompress_into", "decompress_to"]
+__all__ = ["CODECS", "decompress", "decompress_from", "decompress_into"]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """By their number in the attributes of a batch."""
 
 SNAPPY_STREAM_MAGIC = b"\x82SNAPPY\0"
 SNAPPY_STREAM_HEADER_BYTES = 16
+SNAPPY_LENGTH_BYTES = 4
+SNAPPY_NEXT_STREAM = SNAPPY_STREAM_MAGIC[:SNAPPY_LENGTH_BYTES]
+"""In place of the length of a block: the header of another stream follows."""
 
 ROOM_BYTES_LEAST = 1 << 16
 ROOM_GROWTH = 4
@@ -51,11 +60,10 @@ def decompress(codec: int, data: bytes | bytearray, *, bytes_max: int, position:
     if codec == 0:
         return bytes(data)
     if codec >= len(CODECS):
-        raise BadValueError("codec of a batch", position=position, expected="0..4", found=codec)
+        raise _unknown_codec(codec, position)
     import cramjam  # imported on demand: replay of what brokers write needs none of it
 
-    if magic == 0 and CODECS[codec] == "lz4":
-        data = _with_right_header_checksum(data)
+    data = _first_frame(CODECS[codec], data, magic)
     most_bytes = min(bytes_max, ROOM_BYTES_LEAST + MOST_OF_A_BYTE[CODECS[codec]] * len(data))
     room_bytes = min(max(ROOM_BYTES_LEAST, ROOM_GROWTH * len(data)), most_bytes)
     while True:
@@ -68,12 +76,20 @@ def decompress(codec: int, data: bytes | bytearray, *, bytes_max: int, position:
             return bytes(memoryview(room)[:count])
         except cramjam.DecompressionError as error:
             if not any(sign in str(error) for sign in _NO_ROOM):
+                members = _gzip_members(data) if CODECS[codec] == "gzip" else data
+                if len(members) < len(data):
+                    data = members
+                    continue
                 raise BadValueError(f"{CODECS[codec]} data", position=position, found=str(error)) from None
         if room_bytes == most_bytes < bytes_max:
             raise BadValueError(f"{CODECS[codec]} data", position=position, expected=f"at most {most_bytes} bytes", found="more")
         if room_bytes == bytes_max:
             raise LimitExceededError("records", position=position, expected=f"at most {bytes_max} bytes", found="more")
         room_bytes = min(room_bytes * ROOM_GROWTH, most_bytes)
+
+
+def _unknown_codec(codec: int, position: int) -> BadValueError:
+    return BadValueError("codec of a batch", position=position, expected="0..4", found=codec)
 
 
 def decompress_into(codec: int, data: bytes, room: memoryview) -> int | None:
@@ -93,41 +109,115 @@ def decompress_into(codec: int, data: bytes, room: memoryview) -> int | None:
     try:
         if CODECS[codec] == "snappy":
             return _snappy(data, room, 0)
-        return int(getattr(cramjam, CODECS[codec]).decompress_into(data, room))
+        frame = _first_frame(CODECS[codec], data, 2)
+        return int(getattr(cramjam, CODECS[codec]).decompress_into(frame, room))
     except (cramjam.DecompressionError, FormatError):
         return None
 
 
-def decompress_to(codec: int, data: bytes | bytearray, path: str, *, position: int, magic: int) -> None:
-    """Writes the records of a batch while they are decompressed, so that little is in memory whatever their size.
+def decompress_from(codec: int, read: Callable[[int], bytes | bytearray], path: str, *, position: int, magic: int) -> None:
+    """Writes the records of a batch while they are decompressed, so that few of them are in memory whatever their size.
+
+    Of lz4 frames as Kafka's clients write them one block at a time is in memory, of other data all that is compressed.
 
     Args:
-        codec: 1 to 4.
-        data: what follows the header of the batch, or the value of a wrapper message.
+        codec: 1 to 7.
+        read: gives the next bytes of the data, as many as requested unless they end there.
         path: of a file or pipe. If its reader closes the pipe, the rest is not written.
-        position: of ``data`` in its file, for messages.
+        position: of the data in its file, for messages.
         magic: of the batch; in magic 0 the header checksum of an lz4 frame is not checked.
 
     Raises:
+        BadValueError: an unknown codec.
         FormatError: the data does not follow the format of its codec. What came before was written.
     """
-    import cramjam
-
+    if codec >= len(CODECS):
+        raise _unknown_codec(codec, position)
     name = CODECS[codec]
+    begun = b""
+    if name == "lz4" and magic > 0:
+        rest = _decompressed_frame(read, path, position)
+        if rest is None:
+            return
+        begun = rest
+    data = begun + read(limits.INT64_MAX) if begun else read(limits.INT64_MAX)
     if name == "snappy":
         with open(path, "wb", buffering=WRITTEN_AT_ONCE_BYTES) as pipe:  # blocks may have one byte each
             for block in _snappy_blocks(data, position):
                 pipe.write(_decompressed_block(block, position))
         return
-    data = _with_right_header_checksum(data) if magic == 0 and name == "lz4" else data
+    _decompress_whole(name, _first_frame(name, data, magic), path, position)
+
+
+def _decompress_whole(name: str, data: bytes | bytearray, path: str, position: int) -> None:
+    import cramjam
+
     file = cramjam.File(path, read=False, write=True, truncate=False)
     try:
         getattr(cramjam, name).decompress_into(data, file)
     except cramjam.DecompressionError as error:
-        if "Broken pipe" not in str(error):
+        has_all = name == "gzip" and len(_gzip_members(data)) < len(data)  # only bytes after the records are wrong
+        if "Broken pipe" not in str(error) and not has_all:
             raise BadValueError(f"{name} data", position=position, found=str(error)) from None
     finally:
         del file  # closes it, also while an error is on its way
+
+
+LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
+LZ4_FRAME_HEADER_BYTES = 7
+LZ4_BLOCK_LENGTH_BYTES = 4
+LZ4_BLOCK_CHECKSUM_BYTES = 4
+LZ4_END_MARK = bytes(4)
+LZ4_INDEPENDENT_BLOCKS = 0x60
+"""Flags of a frame of version 1 whose blocks do not refer to each other, without content size, content checksum and dictionary."""
+LZ4_BLOCK_CHECKSUMS = 0x10
+LZ4_BLOCK_BYTES_MAX = {0x40: 64 << 10, 0x50: 256 << 10, 0x60: 1 << 20, 0x70: 4 << 20}
+"""Largest block, by the byte after the flags."""
+
+
+def _decompressed_frame(read: Callable[[int], bytes | bytearray], path: str, position: int) -> bytes | None:
+    """Writes the first frame block by block: each is decompressed as a frame of its own. cramjam copies what it decompresses.
+
+    Returns:
+        None if it was written. Else the beginning of a frame whose blocks are not independent, or that is none: nothing of it was
+        written, and the rest of it was not read.
+    """
+    head = bytes(read(LZ4_FRAME_HEADER_BYTES))
+    if not _has_independent_blocks(head):
+        return head
+    with open(path, "wb", buffering=WRITTEN_AT_ONCE_BYTES) as pipe:
+        _decompress_blocks(head, read, pipe, position)
+    return None
+
+
+def _has_independent_blocks(head: bytes) -> bool:
+    if len(head) < LZ4_FRAME_HEADER_BYTES or not head.startswith(LZ4_FRAME_MAGIC):
+        return False
+    flags, block_size, checksum = head[LZ4_DESCRIPTOR_POSITION:]
+    if flags & ~LZ4_BLOCK_CHECKSUMS != LZ4_INDEPENDENT_BLOCKS or block_size not in LZ4_BLOCK_BYTES_MAX:
+        return False
+    return checksum == _header_checksum(head[LZ4_DESCRIPTOR_POSITION:-1])
+
+
+def _decompress_blocks(head: bytes, read: Callable[[int], bytes | bytearray], pipe: BinaryIO, position: int) -> None:
+    import cramjam
+
+    flags, block_size, _ = head[LZ4_DESCRIPTOR_POSITION:]
+    checksum_bytes = LZ4_BLOCK_CHECKSUM_BYTES if flags & LZ4_BLOCK_CHECKSUMS else 0
+    bytes_max = LZ4_BLOCK_BYTES_MAX[block_size]
+    room = bytearray(bytes_max)
+    while (length := bytes(read(LZ4_BLOCK_LENGTH_BYTES))) != LZ4_END_MARK:
+        stored = int.from_bytes(length, "little") & LZ4_LENGTH_MASK
+        frame = head + length
+        if len(length) == LZ4_BLOCK_LENGTH_BYTES:
+            block = read(min(stored, bytes_max) + checksum_bytes)
+            frame = b"".join((head, length, block, LZ4_END_MARK if len(block) == stored + checksum_bytes else b""))
+        try:
+            count = cramjam.lz4.decompress_into(frame, room)
+        except cramjam.DecompressionError as error:  # also of a frame that was cut off
+            raise BadValueError("lz4 data", position=position, found=str(error)) from None
+        with memoryview(room) as view:
+            pipe.write(view[:count])
 
 
 def _decompressed_block(block: bytes | bytearray, position: int) -> bytes:
@@ -155,37 +245,114 @@ def _snappy(data: bytes | bytearray, room: memoryview, position: int) -> int:
 
 
 def _snappy_blocks(data: bytes | bytearray, position: int) -> Iterator[bytes | bytearray]:
-    """The blocks of a stream; all of ``data`` if it is no stream."""
+    """The blocks of one or more streams; all of ``data`` if it begins with no stream."""
     if not data.startswith(SNAPPY_STREAM_MAGIC):
         yield data
         return
-    version = int.from_bytes(data[8:12], "big", signed=True)
-    if version < 1:  # SnappyInputStream: MINIMUM_COMPATIBLE_VERSION
-        raise BadVersionError("version of a snappy stream", position=position + 8, expected="1 or more", found=version)
     at = SNAPPY_STREAM_HEADER_BYTES
-    while at < len(data):
-        length = int.from_bytes(data[at : at + 4], "big", signed=True)
-        block = data[at + 4 : at + 4 + max(length, 0)]
+    while at + SNAPPY_LENGTH_BYTES <= len(data):
+        if data.startswith(SNAPPY_NEXT_STREAM, at):
+            _check_next_stream(data, at, position)
+            at += SNAPPY_STREAM_HEADER_BYTES
+            continue
+        length = int.from_bytes(data[at : at + SNAPPY_LENGTH_BYTES], "big", signed=True)
+        begin = at + SNAPPY_LENGTH_BYTES
+        block = data[begin : begin + max(length, 0)]
         if length <= 0:
             raise BadLengthError("length of a snappy block", position=position + at, expected="1 or more", found=length)
         if len(block) != length:
             raise TruncatedError("snappy block", position=position + at, expected=f"{length} bytes", found=f"{len(block)} bytes")
         yield block
-        at += 4 + length
+        at = begin + length
 
 
-def _with_right_header_checksum(frame: bytes | bytearray) -> bytes | bytearray:
-    """An lz4 frame of magic 0: its writers took the checksum of the header over the magic number, too."""
-    if len(frame) < LZ4_DESCRIPTOR_POSITION + 3:
-        return frame  # the decoder will say so
-    has_content_size = frame[LZ4_DESCRIPTOR_POSITION] & 0x08
-    end = LZ4_DESCRIPTOR_POSITION + (10 if has_content_size else 2)
-    checksum = _xxh32_of_few(frame[LZ4_DESCRIPTOR_POSITION:end]) >> 8 & 0xFF
-    return frame[:end] + bytes((checksum,)) + frame[end + 1 :]
+def _check_next_stream(data: bytes | bytearray, at: int, position: int) -> None:
+    """Checks the header of a stream after another one. Only there snappy-java looks at the version."""
+    header = data[at : at + SNAPPY_STREAM_HEADER_BYTES]
+    if len(header) < SNAPPY_STREAM_HEADER_BYTES:
+        expected = f"{SNAPPY_STREAM_HEADER_BYTES} bytes"
+        raise TruncatedError("header of a snappy stream", position=position + at, expected=expected, found=f"{len(header)} bytes")
+    version = int.from_bytes(header[8:12], "big", signed=True)
+    if version < 1:  # SnappyCodec.MINIMUM_COMPATIBLE_VERSION
+        raise BadVersionError("version of a snappy stream", position=position + at + 8, expected="1 or more", found=version)
 
+
+def _gzip_members(data: bytes | bytearray) -> bytes | bytearray:
+    """The members of a gzip stream, without bytes after them that begin no other one."""
+    at = 0
+    while at < len(data):
+        reader = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        end = at
+        try:
+            while not reader.eof and end < len(data):
+                part = data[end : end + WRITTEN_AT_ONCE_BYTES]
+                end += len(part)
+                while part and not reader.eof:
+                    reader.decompress(part, WRITTEN_AT_ONCE_BYTES)
+                    part = reader.unconsumed_tail
+        except zlib.error:
+            break
+        if not reader.eof:
+            is_no_header = len(data) - at < GZIP_HEADER_BYTES
+            return data[:at] if at and is_no_header else data
+        at = end - len(reader.unused_data)
+    return data[:at] if at else data
+
+
+GZIP_HEADER_BYTES = 10
+
+
+def _first_frame(codec: str, data: bytes | bytearray, magic: int) -> bytes | bytearray:
+    """The first frame of lz4 data, without the size and the checksum of its content, which Kafka does not look at; other data as it is.
+
+    A frame that ends early, or whose header has a wrong checksum, is returned as it is, except for that checksum in magic 0: its
+    writers took it over the magic number, too.
+    """
+    if codec != "lz4" or len(data) < LZ4_FRAME_HEADER_BYTES or not data.startswith(LZ4_FRAME_MAGIC):
+        return data  # the decoder reports what is wrong
+    flags = data[LZ4_DESCRIPTOR_POSITION]
+    checksum_position = LZ4_DESCRIPTOR_POSITION + (10 if flags & LZ4_CONTENT_SIZE else 2)
+    end = _end_of_blocks(data, checksum_position + 1, flags)
+    is_whole = end is not None and end + (4 if flags & LZ4_CONTENT_CHECKSUM else 0) <= len(data)
+    has_more = flags & (LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM) or end != len(data)
+    if magic and (not is_whole or not has_more):
+        return data
+    if magic and data[checksum_position] != _header_checksum(data[LZ4_DESCRIPTOR_POSITION:checksum_position]):
+        return data
+    if not is_whole:
+        return _lz4_header(data[LZ4_DESCRIPTOR_POSITION:checksum_position]) + data[checksum_position + 1 :]
+    kept = flags & ~(LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM)
+    return _lz4_header(bytes((kept, data[LZ4_DESCRIPTOR_POSITION + 1]))) + data[checksum_position + 1 : end]
+
+
+def _end_of_blocks(data: bytes | bytearray, at: int, flags: int) -> int | None:
+    """Where the mark after the last block of an lz4 frame ends; None if the data ends before it."""
+    checksum_bytes = LZ4_BLOCK_CHECKSUM_BYTES if flags & LZ4_BLOCK_CHECKSUMS else 0
+    while at + LZ4_BLOCK_LENGTH_BYTES <= len(data):
+        length = int.from_bytes(data[at : at + LZ4_BLOCK_LENGTH_BYTES], "little") & LZ4_LENGTH_MASK
+        at += LZ4_BLOCK_LENGTH_BYTES
+        if not length:
+            return at
+        at += length + checksum_bytes
+    return None
+
+
+def _lz4_header(descriptor: bytes | bytearray) -> bytes:
+    """The header of a frame: magic number, flags, block descriptor, perhaps an int64 of content size, and the checksum of these."""
+    return LZ4_FRAME_MAGIC + bytes(descriptor) + bytes((_header_checksum(descriptor),))
+
+
+def _header_checksum(descriptor: bytes | bytearray) -> int:
+    return _xxh32_of_few(descriptor) >> 8 & 0xFF
+
+
+LZ4_CONTENT_CHECKSUM = 0x04
+LZ4_CONTENT_SIZE = 0x08
+LZ4_LENGTH_MASK = 0x7FFF_FFFF
+"""The highest bit of a length is that of a block which is not compressed."""
 
 LZ4_DESCRIPTOR_POSITION = 4
-"""The bytes after the magic number of a frame: flags, block descriptor, perhaps an int64 of content size, and their checksum."""
+"""Where the flags are, after the magic number."""
 
 
 def _xxh32_of_few(data: bytes | bytearray) -> int:

@@ -75,7 +75,9 @@ def absent_text(path: str) -> str:
     part = unexpanded_part(path)
     if part is None:
         store = _STORE.match(path)
-        return ABSENT if store is None else f"{ABSENT}: write s3://{path[store.end() :]}"
+        if store is None:
+            return f"{ABSENT}: a file of this machine is expected" if path.startswith("s3://") else ABSENT
+        return f"{ABSENT}: write s3://{path[store.end() :]}"
     if part.startswith("~"):
         expanded = os.path.expanduser(path)
         instead = f": write {expanded}" if expanded != path else ""

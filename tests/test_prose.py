@@ -26,6 +26,7 @@ PARTS = (
         "snaprebuild/library",
         "snaprebuild/published.py",
         "snaprebuild/argument_checks.py",
+        "snaprebuild/argument_names.py",
         "snaprebuild/shell_words.py",
         "snaprebuild/typed_paths.py",
         "snaprebuild/consume",

@@ -69,6 +69,11 @@ class Properties(msgspec.Struct, frozen=True):
         entry = self.find(key)
         return None if entry is None else entry.value
 
+    @property
+    def has_kraft_roles(self) -> bool:
+        """Whether ``process.roles`` of a ``server.properties`` names a role: the node is one of a KRaft cluster."""
+        return bool((self.get("process.roles") or "").strip())
+
 
 def read_properties(data: bytes | memoryview, *, file: str | None = None) -> Properties:
     r"""Reads a properties file as ``Properties.load(InputStream)`` does.
@@ -175,6 +180,10 @@ class MetaProperties(msgspec.Struct, frozen=True):
     directory_id: bytes | None = None
     comments: tuple[str, ...] = ()
     ignored_node_id: str | None = None
+
+    def names_node_of(self, other: MetaProperties) -> bool:
+        """Whether two log directories belong to one node: the same id in the same cluster."""
+        return (self.cluster_id, self.node_id) == (other.cluster_id, other.node_id)
 
     @property
     def is_kraft(self) -> bool:

@@ -37,7 +37,7 @@ from formats.log.record_decoder import (
     find_records,
     walk_records,
 )
-from formats.log.records import LogRecord, Piped, RecordWindow, check_end, next_record, read_records, walk_decompressed
+from formats.log.records import LogRecord, Piped, RecordWindow, check_end, next_record, read_records, walk_decompressed, walk_piped
 
 __all__ = ["GROUP_BYTES", "GROUP_RECORDS", "RecordGroup", "bad_checksum", "record_groups"]
 
@@ -226,8 +226,7 @@ class _GroupReader:
 
     def groups(self, rows: np.ndarray) -> Iterator[RecordGroup]:
         """The records of batches."""
-        is_empty = (self._block.columns["magic"] == 2) & (self._count == 0) & (self._size == limits.BATCH_HEADER_BYTES_MAX)
-        is_empty &= self._codec == 0  # no bytes are no frame of a codec
+        is_empty = (self._block.columns["magic"] == 2) & (self._count == 0)
         rows = rows[~(is_empty & ~self._bad_crc)[rows]]
         is_plain = (self._block.columns["magic"] == 2) & ~self._bad_crc & (self._count > 0) & (self._codec < len(CODECS))
         is_plain &= (self._count <= GROUP_RECORDS) & (self._size <= self._group_bytes)
@@ -443,12 +442,14 @@ class _GroupReader:
     def _large(self, row: int, header: BatchHeader, position: int) -> Iterator[RecordGroup]:
         """The records of a batch of magic 2, of which a part is in memory at a time."""
         start = limits.BATCH_HEADER_BYTES_MAX
-        if header.codec:
-            data = self._batch(header, position, start)
-            walk = partial(self._windowed, row, header, position)
-            yield from walk_decompressed(header, data, position + start, self._piped, walk)
-            return
         reading = _SegmentRange(self._source, position + start, position + header.size_bytes)
+        if header.codec:
+            walk = partial(self._windowed, row, header, position)
+            if self._piped is not None and header.size_bytes - start > limits.RECORD_WINDOW_BYTES:
+                yield from walk_piped(header, partial(_whole_part, reading, header, position), position + start, self._piped, walk)
+            else:
+                yield from walk_decompressed(header, self._batch(header, position, start), position + start, self._piped, walk)
+            return
         window = RecordWindow(b"", reading.read, position, header.size_bytes - start)
         yield from self._windowed(row, header, position, window)
 
@@ -510,11 +511,8 @@ class _GroupReader:
 
     def _batch(self, header: BatchHeader, position: int, start: int = 0) -> bytearray:
         """The bytes of a batch from one of them on."""
-        size = header.size_bytes - start
-        data = _SegmentRange(self._source, position + start, position + header.size_bytes).take(size)
-        if len(data) != size:
-            raise TruncatedError("batch", position=position, expected=f"{size} bytes", found=f"{len(data)} bytes")
-        return data
+        reading = _SegmentRange(self._source, position + start, position + header.size_bytes)
+        return _whole_part(reading, header, position, header.size_bytes)
 
 
 SINGLES_LEAST = 64
@@ -555,6 +553,11 @@ class _SegmentRange:
         self._at = start
         self._end = end
 
+    @property
+    def left(self) -> int:
+        """How many bytes were not read yet."""
+        return self._end - self._at
+
     def read(self, count: int) -> bytes:
         """The next bytes, none at the end."""
         return bytes(self.take(count))
@@ -569,6 +572,20 @@ class _SegmentRange:
         self._at += read
         del part[read:]
         return part
+
+
+def _whole_part(reading: _SegmentRange, header: BatchHeader, position: int, count: int) -> bytearray:
+    """The next bytes of a batch, all that are requested unless the batch ends there.
+
+    Raises:
+        TruncatedError: the segment became shorter.
+    """
+    expected = min(count, reading.left)
+    part = reading.take(expected)
+    if len(part) != expected:
+        found = header.size_bytes - reading.left
+        raise TruncatedError("batch", position=position, expected=f"{header.size_bytes} bytes", found=f"{found} bytes")
+    return part
 
 
 def _header_parts(header_count: np.ndarray) -> list[int]:

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from formats import limits
 from formats.checksum import crc32
-from formats.compression import decompress, decompress_to
-from formats.errors import BadLengthError, BadMagicError, FormatError, LimitExceededError, TruncatedError
+from formats.compression import decompress, decompress_from
+from formats.errors import BadLengthError, BadMagicError, BadValueError, FormatError, LimitExceededError, TruncatedError
 from formats.limits import INT32_MAX
 from formats.log.record_batch import (
+    ATTRIBUTE_CODEC,
     ATTRIBUTE_LOG_APPEND_TIME,
     CRC_START,
     LENGTH_MIN,
@@ -35,6 +36,7 @@ __all__ = [
     "read_record_columns",
     "read_records",
     "walk_decompressed",
+    "walk_piped",
 ]
 
 BEYOND_RECORD_BYTES = 64
@@ -183,17 +185,52 @@ def walk_decompressed(
         LimitExceededError: they are larger than ``limits.DATA_BATCH_BYTES_MAX``, and ``piped`` is None.
         FormatError: the data does not follow the format of its codec.
     """
-    bytes_max = limits.DATA_BATCH_BYTES_MAX if piped is None else limits.RECORD_WINDOW_BYTES
-    try:
-        whole = decompress(header.codec, data, bytes_max=bytes_max, position=position, magic=header.magic)
-    except LimitExceededError:
-        if piped is None:
-            raise
-    else:
-        yield from walk(RecordWindow(whole))
-        return
-    with piped(lambda path: decompress_to(header.codec, data, path, position=position, magic=header.magic)) as read:
-        yield from walk(RecordWindow(b"", read, position))
+    if piped is None or not header.codec or len(data) <= limits.RECORD_WINDOW_BYTES:
+        bytes_max = limits.DATA_BATCH_BYTES_MAX if piped is None else limits.RECORD_WINDOW_BYTES
+        try:
+            whole = decompress(header.codec, data, bytes_max=bytes_max, position=position, magic=header.magic)
+        except LimitExceededError:
+            if piped is None:
+                raise
+        else:
+            yield from walk(RecordWindow(whole))
+            return
+    yield from walk_piped(header, _read_from(data), position, piped, walk)
+
+
+def _read_from(data: bytes | bytearray) -> Callable[[int], bytes | bytearray]:
+    at = 0
+
+    def read(count: int) -> bytes | bytearray:
+        nonlocal at
+        part = data if not at and count >= len(data) else data[at : at + count]
+        at += len(part)
+        return part
+
+    return read
+
+
+def walk_piped(
+    header: BatchHeader,
+    read: Callable[[int], bytes | bytearray],
+    position: int,
+    piped: Piped,
+    walk: Callable[[RecordWindow], Iterator[_Item]],
+) -> Iterator[_Item]:
+    """Decompresses the records of a batch while they are read, and yields the items that ``walk`` makes of them.
+
+    Args:
+        header: of the batch.
+        read: gives the next bytes of what follows the header, as many as requested unless they end there.
+        position: of these bytes in their file.
+        piped: as for ``read_records``; ``read`` is called by its thread.
+        walk: takes the records.
+
+    Raises:
+        FormatError: the data does not follow the format of its codec; or what ``read`` raises.
+    """
+    with piped(lambda path: decompress_from(header.codec, read, path, position=position, magic=header.magic)) as decompressed:
+        yield from walk(RecordWindow(b"", decompressed, position))
 
 
 def _records(
@@ -206,6 +243,8 @@ def _records(
     start = limits.BATCH_HEADER_BYTES_MAX
     if header.record_count < 0:
         raise BadLengthError("count of records", position=position + 57, expected="0 or more", found=header.record_count)
+    if not header.record_count:  # what follows the header is not looked at
+        return
     yield from walk_decompressed(header, batch[start:], position + start, piped, lambda window: walk(header, window, position))
 
 
@@ -438,10 +477,13 @@ def _varint(data: bytes, at: int, bits: int = 32) -> tuple[int, int]:
 
 
 def _messages(header: BatchHeader, batch: bytes, position: int, piped: Piped | None) -> Iterator[LogRecord]:
-    outer = _message(batch, 0, header.magic, position)
+    outer = _message(batch, 0, position)
     if not header.codec:
         yield outer
         return
+    if header.codec > LEGACY_CODEC_MAX:
+        expected = f"0..{LEGACY_CODEC_MAX}"
+        raise BadValueError("codec of a wrapper message", position=position, expected=expected, found=header.codec)
     if outer.value is None:
         raise BadLengthError("value of a wrapper message", position=position, expected="0 or more", found=-1)
     value_position = position + len(batch) - len(outer.value)
@@ -453,37 +495,55 @@ def _messages(header: BatchHeader, batch: bytes, position: int, piped: Piped | N
         last = int.from_bytes(data[start : start + 8], "big", signed=True)
     if last is None:
         raise TruncatedError("wrapper message", position=position, expected="at least one message", found="none")
-    base = header.base_offset - last if header.magic == 1 else 0
+    base = _base_inside(header, last, position)
     for data, start in walk_decompressed(
         header, outer.value, value_position, piped, lambda window: _messages_inside(window, position)
     ):
-        message = _message(data, start, header.magic, position)
-        # All messages inside have the timestamp type of the wrapper.
-        timestamp = header.max_timestamp if header.attributes & ATTRIBUTE_LOG_APPEND_TIME else message.timestamp
+        message = _message(data, start, position)
+        codec = data[start + MAGIC_POSITION + 1] & ATTRIBUTE_CODEC
+        if codec:
+            raise BadValueError("codec of a message in a wrapper", position=position, expected=0, found=codec)
+        # All messages of magic 1 inside have the timestamp type of the wrapper.
+        is_append_time = header.attributes & ATTRIBUTE_LOG_APPEND_TIME and data[start + MAGIC_POSITION] == 1
+        timestamp = header.max_timestamp if is_append_time else message.timestamp
         yield message._replace(offset=base + message.offset, timestamp=timestamp)
 
 
+LEGACY_CODEC_MAX = 3
+"""Brokers never wrote zstd before magic 2, and no consumer reads it there."""
+
+
+def _base_inside(header: BatchHeader, last: int, position: int) -> int:
+    """The offset that those of the messages in a wrapper count from.
+
+    Args:
+        header: of the wrapper.
+        last: stored offset of the last message inside.
+        position: of the wrapper, for messages.
+    """
+    if header.magic == 0 or header.base_offset == 0:  # producers leave it 0
+        return 0
+    if last > header.base_offset:
+        expected = f"at most {header.base_offset}"
+        raise BadValueError("offset of the last message in a wrapper", position=position, expected=expected, found=last)
+    return header.base_offset - last
+
+
 def _messages_inside(window: RecordWindow, position: int) -> Iterator[tuple[bytes, int]]:
-    """Bytes, and the position in them at which a whole message begins, for each message in turn."""
+    """Bytes, and the position in them at which a whole message begins, for each message in turn. One that is cut off ends them."""
     at = 0
     while True:
-        if at == len(window.data):
-            if not window.more(at):
-                return
-            at = 0
         at = _read_on(window, at, LOG_OVERHEAD_BYTES)
-        left = len(window.data) - at
-        if left < LOG_OVERHEAD_BYTES:
-            raise TruncatedError("message in a wrapper", position=position, expected="12 bytes", found=left)
+        if len(window.data) - at < LOG_OVERHEAD_BYTES:
+            return
         size = int.from_bytes(window.data[at + 8 : at + LOG_OVERHEAD_BYTES], "big", signed=True)
         if size < LENGTH_MIN[0]:
             raise BadLengthError(
                 "size of a message in a wrapper", position=position, expected=f"at least {LENGTH_MIN[0]}", found=size
             )
         at = _read_on(window, at, LOG_OVERHEAD_BYTES + size)
-        left = len(window.data) - at - LOG_OVERHEAD_BYTES
-        if left < size:
-            raise TruncatedError("message in a wrapper", position=position, expected=f"{size} bytes", found=left)
+        if len(window.data) - at - LOG_OVERHEAD_BYTES < size:
+            return
         yield window.data, at
         at += LOG_OVERHEAD_BYTES + size
 
@@ -496,11 +556,11 @@ def _read_on(window: RecordWindow, at: int, count: int) -> int:
     return 0
 
 
-def _message(data: bytes, at: int, magic: int, position: int) -> LogRecord:
-    """The message at a position, which must be whole; its offset is the stored one."""
-    actual = data[at + MAGIC_POSITION]
-    if actual != magic:
-        raise BadMagicError("magic of a message in a wrapper", position=position, expected=magic, found=actual)
+def _message(data: bytes, at: int, position: int) -> LogRecord:
+    """The message at a position, which must be whole; its offset is the stored one. Inside a wrapper it may have another magic."""
+    magic = data[at + MAGIC_POSITION]
+    if magic > 1:
+        raise BadMagicError("magic of a message in a wrapper", position=position, expected="0 or 1", found=magic)
     end = at + LOG_OVERHEAD_BYTES + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD_BYTES], "big")
     crc = int.from_bytes(data[at + 12 : at + 16], "big")
     is_valid = crc == crc32(memoryview(data)[at + CRC_START[magic] : end])

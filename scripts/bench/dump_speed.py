@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import cramjam
 from compressed_batches import packed
 from crc32c import crc32c
 from kafka_classpath import KAFKA_VERSION, kafka_classpath
@@ -55,12 +54,7 @@ def record(offset_delta: int, value: bytes = b"", *, key: bytes | None = None, h
 
 def batch(records: bytes, count: int, *, codec: str = "none", attributes: int = 0) -> bytes:
     """A batch of magic 2."""
-    if codec == "lz4":  # Kafka reads only blocks that do not depend on those before them
-        writer = cramjam.lz4.Compressor(block_linked=False)
-        writer.compress(records)
-        data = bytes(writer.finish())
-    else:
-        data = records if codec == "none" else packed(codec, records)
+    data = records if codec == "none" else packed(codec, records)
     fields = (attributes | CODECS.index(codec), count - 1, TIMESTAMP_MS, TIMESTAMP_MS, -1, -1, -1, count)
     checked = struct.pack(">hiqqqhii", *fields) + data
     return struct.pack(">qiibI", 0, 9 + len(checked), 0, 2, crc32c(checked)) + checked

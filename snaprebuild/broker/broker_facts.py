@@ -163,7 +163,7 @@ def _cluster_kind(metas: Iterable[MetaProperties], log_dirs: Iterable[LogDirStat
         return ClusterKind.KRAFT
     if ClusterKind.ZOOKEEPER in kinds:
         return ClusterKind.ZOOKEEPER
-    has_roles = properties is not None and bool((properties.get("process.roles") or "").strip())
+    has_roles = properties is not None and properties.has_kraft_roles
     if has_roles or any(map(_has_metadata_log, log_dirs)):
         return ClusterKind.KRAFT
     return ClusterKind.UNKNOWN

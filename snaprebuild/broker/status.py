@@ -274,6 +274,7 @@ def counted_status(counts: StatusCounts) -> Status:
         suspect=counts.suspect,
         missing=counts.missing,
         waiting=counts.waiting,
+        waiting_unknown=counts.waiting_unknown,
         unread=counts.unread,
         damaged=counts.damaged,
         unproven=counts.unproven,

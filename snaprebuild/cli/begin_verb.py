@@ -13,7 +13,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.storage.local.document_file import check_place
 from snaprebuild.storage.store import is_object
 
-__all__ = ["begin_verb"]
+__all__ = ["begin_verb", "check_file_path"]
 
 
 def begin_verb(verbose: int, documents: Mapping[str, str | None], **read: str | list[str] | None) -> None:
@@ -36,12 +36,7 @@ def begin_verb(verbose: int, documents: Mapping[str, str | None], **read: str | 
     for option, path in documents.items():
         if path is None:
             continue
-        if not path or os.path.isdir(path):
-            raise UsageError(f"{option}: expected a file, found {f'the directory {path}' if path else 'an empty path'}")
-        if is_object(path):
-            raise UsageError(f"{option}: expected a file of this machine, found an object: {path}")
-        if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-            raise UsageError(f"{option}: the directory of {path} does not exist")
+        check_file_path(option, path)
         other = users.setdefault(os.path.realpath(path), option)
         if other != option:
             raise UsageError(f"{other} and {option} name one file, {path}")
@@ -52,3 +47,21 @@ def begin_verb(verbose: int, documents: Mapping[str, str | None], **read: str | 
         if isinstance(stream, io.TextIOWrapper):
             # Names of files need be no text, and a terminal need not know every character.
             stream.reconfigure(errors="backslashreplace")
+
+
+def check_file_path(option: str, path: str) -> None:
+    """Makes sure that a file can be created at a path.
+
+    Args:
+        option: that gives the path.
+        path: as it was typed.
+
+    Raises:
+        UsageError: it is empty, a directory or an object, or its directory does not exist.
+    """
+    if not path or os.path.isdir(path):
+        raise UsageError(f"{option}: expected a file, found {f'the directory {path}' if path else 'an empty path'}")
+    if is_object(path):
+        raise UsageError(f"{option}: expected a file of this machine, found an object: {path}")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise UsageError(f"{option}: the directory of {path} does not exist")

@@ -81,9 +81,9 @@ _REFUSALS = (
         "it reads the disks of one broker, with processes of its machine; Spark SQL reads batches of many (docs/guides/spark.md)",
     ),
     Refusal(
-        ("--engine", "--master", "--cache"),
+        ("--cache",),
         ("inspect records",),
-        "one process reads one partition after the other; Spark's source kafka_records reads many at once (docs/guides/spark.md)",
+        "it reads every record again: a cache has effects of segments, and no records",
     ),
     Refusal(
         ("--engine", "--master", "--cache"),

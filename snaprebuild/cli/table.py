@@ -200,26 +200,45 @@ def _cut_names(columns: Sequence[str], lines: Sequence[list[str]], widths: Seque
     """The lines, with names cut to the widths of their columns."""
     cut = [list(line) for line in lines]
     for at, name in enumerate(columns):
-        if name not in NAME_COLUMNS:
-            continue
-        common = _common_characters([line[at] for line in lines])
-        for line in cut:
-            line[at] = _cut_path(line[at], widths[at], common)
+        if name in NAME_COLUMNS:
+            for line, cell in zip(cut, _cut_column([each[at] for each in lines], widths[at]), strict=True):
+                line[at] = cell
     return cut
 
 
-def _common_characters(paths: Sequence[str]) -> int:
+def _cut_column(names: Sequence[str], width: int) -> list[str]:
+    """Names that are cut so that different ones stay different, if the width allows it."""
+    cells: list[str] = []
+    for common in (_common_directories(names), _common_characters(names)):
+        cells = [_cut_path(each, width, common) for each in names]
+        if len(set(cells)) == len(set(names)):
+            break
+    return cells
+
+
+def _common_directories(paths: Sequence[str]) -> int:
     """How many characters all paths begin with, up to the first directory in which they differ; 0 for other names."""
     parents = {path.rpartition("/")[0] for path in paths}
     if not all(parents):
         return 0
-    split = [parent.split("/") for parent in parents]
     same = 0
-    for parts in zip(*split, strict=False):
+    for parts in zip(*(parent.split("/") for parent in parents), strict=False):
         if len(set(parts)) > 1:
             break
         same += len(parts[0]) + 1
     return max(same - 1, 0)
+
+
+def _common_characters(paths: Sequence[str]) -> int:
+    """How many characters the directories of all paths begin with, also in the middle of a name; 0 for other names."""
+    parents = [path.rpartition("/")[0] for path in paths]
+    if not all(parents):
+        return 0
+    shortest = min(parents, key=len, default="")
+    for at, character in enumerate(shortest):
+        if any(parent[at] != character for parent in parents):
+            return at
+    return len(shortest)
 
 
 def _cut_path(path: str, width: int, common: int) -> str:

@@ -108,7 +108,7 @@ class _ImagePlaces:
 
     def _is_same_node(self, path: str, meta: MetaProperties) -> bool:
         other = self.metas.get(path)
-        return other is not None and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id)
+        return other is not None and other.names_node_of(meta)
 
 
 def _release_of(image: MetadataImage) -> Release | None:
@@ -220,10 +220,10 @@ def proven_topic_id(facts: PartitionFacts, source: PartitionSource, image: Metad
     state = source.log_dir
     name = source.directory.name
     meta = state.meta
-    clean = state.clean_shutdown
-    if meta is None or meta.directory_id is None or clean is None or clean.broker_epoch is None or clean.broker_epoch < 0:
+    stopped_epoch = state.marked_epoch
+    if meta is None or meta.directory_id is None or stopped_epoch is None:
         return None
-    if image.offset < clean.broker_epoch or not facts.has_records or facts.end is None or facts.end.leader_epoch is None:
+    if image.offset < stopped_epoch or not facts.has_records or facts.end is None or facts.end.leader_epoch is None:
         return None
     topic_id = image.topic_ids.get(name.topic)
     topic = None if topic_id is None else image.topics.get(topic_id)

@@ -1,8 +1,8 @@
 """Writes the records of partitions to files of Parquet, one for each partition, each whole or absent.
 
 A file is written under a name that nobody takes for that of a file with records. It gets its name, which has its first and last offset,
-once it is whole and synced. If a task of Spark has written it, the driver gives it its name when the result of the task has arrived: a
-task may run twice, and only one of its files is part of the export.
+once it is whole and synced. A file of a task of Spark gets its name from the driver, when the result of the task has arrived. A task may
+run twice, and only one of its files is part of the export.
 """
 
 from __future__ import annotations

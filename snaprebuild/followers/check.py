@@ -15,9 +15,7 @@ from enum import StrEnum
 from functools import partial
 
 from formats.errors import FormatError
-from formats.limits import TEXT_FILE_BYTES_MAX
-from formats.partition.file_names import PARTITION_METADATA
-from formats.partition.partition_metadata import read_partition_metadata, uuid_to_text
+from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.broker.status import Status, status_of
 from snaprebuild.errors import DamagedCopyError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, pluralize, unread_paths
@@ -29,7 +27,7 @@ from snaprebuild.snapshots.engine.partition_replay import InitialState
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, check_segments_are_files
-from snaprebuild.storage.log_dir import read_leader_epochs
+from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.tier.audit.partition_audit import WRONG, SnapshotVerdict
 from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_partition import RemotePartition
@@ -253,7 +251,7 @@ def _check(replica: CheckedReplica, tier: Tier, state_at: Callable[..., RemoteSt
     try:
         check_segments_are_files(replica.source.directory)
         name = replica.source.directory.name
-        remote = tier.partition_named(name.topic, name.partition, _topic_id(replica.source))
+        remote = tier.partition_named(name.topic, name.partition, read_topic_id(replica.source.directory))
         if remote is not None:
             replica.remote_findings += remote.findings
             replica.damaged_ids |= {each.segment_id for each in remote.incomplete}
@@ -317,12 +315,6 @@ def _remote_state(partition: PartitionSource, remote: RemotePartition | None, st
     # Without its line in the checkpoint the first segment would count, which is above the log start.
     log_start = partition.checkpointed_log_start_offset
     return state_at(remote, epochs, first, log_start=log_start)
-
-
-def _topic_id(partition: PartitionSource) -> bytes | None:
-    file = partition.directory.file(PARTITION_METADATA)
-    data = file.read_small(TEXT_FILE_BYTES_MAX)
-    return None if data is None else read_partition_metadata(data, file=file.path).topic_id
 
 
 def _judge(replica: CheckedReplica) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from enum import StrEnum
-from itertools import pairwise
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_to_text
@@ -21,7 +20,8 @@ from snaprebuild.published import Document, Natural, OffsetOrNone, Part, Uuid, m
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.source.source import Source
 from snaprebuild.storage.partition_names import TopicKind
-from snaprebuild.tier.remote_log import LogLineage, RemoteLog
+from snaprebuild.tier.expiration import UNLIMITED, ExpectedLeader, expired_copies
+from snaprebuild.tier.remote_log import RemoteLog
 from snaprebuild.tier.remote_store import Tier
 
 __all__ = [
@@ -297,37 +297,14 @@ def _no_deletion(error: DeleteError | None, log_start_offset: int, reason: str) 
 def _breached(log: RemoteLog, epochs: tuple[LeaderEpochEntry, ...], offset: int, log_end: int) -> list[RemoteSegment]:
     """The copies that the expiration task removes because of a new log start, apart from what retention removes.
 
-    The leader epochs are cut at the log start first. The task visits the copies of each epoch, and stops at the first one that is of this
-    log and stays. Then it removes those of which every epoch is older than the log.
+    The leader epochs are cut at the log start first.
     """
     first = epoch_of(epochs, offset)
     own = [entry for entry in epochs if entry.start_offset > offset]
     if first is not None:
         own.insert(0, LeaderEpochEntry(first, offset))
-    deleted: dict[bytes, RemoteSegment] = {}
-    for copy in _until_one_stays(log, own, offset, log_end):
-        deleted[copy.segment_id] = copy
-    for copy in log.segments.values():
-        if own and all(entry.epoch < own[0].epoch for entry in copy.leader_epochs):
-            deleted[copy.segment_id] = copy
-    states = (SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED)
-    return sorted(
-        (copy for copy in deleted.values() if copy.state in states), key=lambda copy: (copy.start_offset, copy.event_timestamp_ms)
-    )
-
-
-def _until_one_stays(log: RemoteLog, own: list[LeaderEpochEntry], offset: int, log_end: int) -> list[RemoteSegment]:
-    deleted: list[RemoteSegment] = []
-    lineage = LogLineage(own, log_end)
-    for entry, after in pairwise((*own, None)):
-        assert entry is not None
-        if after is not None and after.start_offset == entry.start_offset:
-            continue  # nothing was written in it
-        for copy in log.listed(entry.epoch):
-            if copy.state not in (SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED):
-                continue
-            if copy.end_offset < offset and all(each.epoch <= own[0].epoch for each in copy.leader_epochs):
-                deleted.append(copy)
-            elif lineage.holds(copy):
-                return deleted
-    return deleted
+    if not own:
+        return []
+    leader = ExpectedLeader(log_start_offset=offset, log_end_offset=log_end, leader_epochs=tuple(own), local_only_bytes=0)
+    deleted = [each.segment for each in expired_copies(log, leader, UNLIMITED, now_ms=0)]
+    return sorted(deleted, key=lambda copy: (copy.start_offset, copy.event_timestamp_ms))

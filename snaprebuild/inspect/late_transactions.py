@@ -23,7 +23,7 @@ from snaprebuild.inspect.transaction_model import AbortCommands, OngoingTransact
 from snaprebuild.replay.block_effect import EFFECT_COLUMNS
 from snaprebuild.shell_words import shell_word
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.storage.log_dir import read_topic_id
+from snaprebuild.storage.log_dir import known_topic_id
 
 __all__ = ["ReadLeaders", "abort_commands", "explain_late"]
 
@@ -92,7 +92,7 @@ def _explain_partition(
     first_offsets = {each.producer_id: each.first_offset for each in late if each.transactional_id in histories}
     markers = _last_markers(partition.source, first_offsets)
     end = _end_of_log(partition.source, {offset: partition.last_offsets[offset] for offset in first_offsets})
-    topic_id = _topic_id(partition.source)
+    topic_id = known_topic_id(partition.source.directory)
     for at, transaction in enumerate(partition.reported.open):
         if not transaction.is_late:
             continue
@@ -164,13 +164,6 @@ def _longer_copy(
         if has_begin and not is_open and not any(finding.is_unread for finding in other.findings):
             return other.source.directory.path
     return None
-
-
-def _topic_id(source: PartitionSource) -> bytes | None:
-    try:
-        return read_topic_id(source.directory)
-    except (FormatError, ReadFailedError):
-        return None
 
 
 def _last_markers(source: PartitionSource, first_offsets: dict[int, int]) -> dict[int, LastMarker]:

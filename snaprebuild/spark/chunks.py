@@ -26,8 +26,8 @@ from snaprebuild.spark import replay_tasks, summary_rows
 from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
 from snaprebuild.spark.packing import pack, sent_to_tasks, tasks_for
 from snaprebuild.spark.partition_jobs import chunk_starts
-from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division
-from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE
+from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division, WholeUnlessLarge
+from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE, WITHHELD
 from snaprebuild.spark.task_services import TaskServices
 
 __all__ = [
@@ -38,10 +38,13 @@ __all__ = [
     "collected",
     "is_splittable",
     "may_go_back",
-    "measured",
+    "rows_of_segments",
+    "rows_sent",
     "run_read_jobs",
     "run_replays",
+    "sent_bytes_of_segment",
     "tasks_of_pieces",
+    "whole_unless_large",
 ]
 
 CHUNK_BYTES = 128 << 20
@@ -147,25 +150,39 @@ def is_splittable(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> bool
     return len(tasks) > 1 and size_bytes > chunk_bytes and _splittable_replay(job) is not None
 
 
+def whole_unless_large(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> WholeUnlessLarge:
+    """The job of a partition that may have enough rows to be split; the arguments are those of ``is_splittable``."""
+    return WholeUnlessLarge(job, chunk_bytes - SEGMENT_BYTES * len(tasks))
+
+
 def may_go_back(job: Job) -> bool:
     """Whether it may need further segments."""
     replay = job.replay()
     return replay is None or replay.may_go_back()
 
 
-def measured(read: DataFrame) -> dict[tuple[int, int], int]:
-    """Bytes that the rows of each segment take, by partition and base offset."""
-    rows: Any = read.selectExpr("partition", "base_offset", "CAST(octet_length(contents) AS BIGINT) AS size_bytes")
-    # Summed up here: three numbers for 16,384 producers are little, and another shuffle is a good part of the cost of a small job.
-    table = rows.toArrow() if hasattr(rows, "toArrow") else pa.Table.from_pandas(rows.toPandas(), preserve_index=False)
-    totals = table.group_by(["partition", "base_offset"]).aggregate([("size_bytes", "sum")])
-    columns_of = (totals[name].to_pylist() for name in ("partition", "base_offset", "size_bytes_sum"))
-    return {(partition, base_offset): size for partition, base_offset, size in zip(*columns_of, strict=True)}
+def sent_bytes_of_segment(tasks: Sequence[ReadTask], chunk_bytes: int) -> int:
+    """Bytes of rows of one segment that are sent to the task that replays the whole partition.
+
+    It is as much as each segment may have if all have as many, and the partition is not split; the arguments are those of
+    ``is_splittable``. So a partition that must be split sends little more than a chunk for each range of a segment.
+    """
+    return SEGMENT_BYTES + chunk_bytes // len(tasks)
+
+
+def rows_sent(read: DataFrame) -> DataFrame:
+    """The rows without those that are withheld."""
+    return read.where(f"slot IS NULL OR slot <> {WITHHELD}")
+
+
+def rows_of_segments(read: DataFrame) -> DataFrame:
+    """The rows without the jobs and the sizes that the tasks which read send with them."""
+    return read.where(f"piece > {JOB_PIECE}")
 
 
 def run_replays(
     session: SparkSession,
-    jobs: Mapping[int, Job],
+    jobs: Mapping[int, Job | WholeUnlessLarge],
     read: DataFrame,
     plan: ChunkPlan,
     tasks: int | None,

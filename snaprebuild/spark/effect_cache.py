@@ -112,7 +112,15 @@ class JobCache:
             else:
                 self._warnings.add(row.fault)
 
-    def frame(self, cached: Sequence[CachedSegment], tasks: int | None, *, read: Read, services: TaskServices) -> TaskFrame:
+    def frame(
+        self,
+        cached: Sequence[CachedSegment],
+        tasks: int | None,
+        *,
+        read: Read,
+        services: TaskServices,
+        sent_bytes_max: Mapping[int, int],
+    ) -> TaskFrame:
         """The rows of the cached segments, as ``summary_rows.SCHEMA``.
 
         Args:
@@ -120,13 +128,16 @@ class JobCache:
             tasks: that read; None to follow the work.
             read: reads a segment whose cached rows do not match.
             services: of the tasks.
+            sent_bytes_max: of the rows of large partitions (``summary_rows.with_sizes``).
         """
         firsts = [(each.places[0].name, each.places[0].group) for each in cached]
         units = {unit: number for number, unit in enumerate(sorted(set(firsts)))}
         count = tasks_for(0, len(cached), tasks or -(-len(units) // GROUPS_PER_TASK))
         task_of = pack(np.bincount([units[unit] for unit in firsts]).tolist(), count)
         table = read_rows.table_of(cached, [task_of[units[unit]] for unit in firsts])
-        function = services.wrap(partial(_read_cached, cache=self._cache, new_writer=self.new_writer, read=read), count)
+        function = services.wrap(
+            partial(_read_cached, cache=self._cache, new_writer=self.new_writer, read=read, sent_bytes_max=sent_bytes_max), count
+        )
         sent = sent_to_tasks(data_frame(self._session, table), count)
         return TaskFrame(sent.mapInArrow(function, ddl(summary_rows.SCHEMA)), count)
 
@@ -150,13 +161,25 @@ def _look_up(batches: Iterable[pa.RecordBatch], cache: EffectCache, keys: pa.Arr
 
 
 def _read_cached(
-    batches: Iterable[pa.RecordBatch], cache: EffectCache, new_writer: Callable[[], CacheWriter], read: Read
+    batches: Iterable[pa.RecordBatch],
+    cache: EffectCache,
+    new_writer: Callable[[], CacheWriter],
+    read: Read,
+    *,
+    sent_bytes_max: Mapping[int, int],
 ) -> Iterator[pa.RecordBatch]:
     writer = new_writer()
+    cached = _batches_of_cached(batches, cache, writer, read)
+    yield from summary_rows.with_sizes(cached, sent_bytes_max) if sent_bytes_max else cached
+    writer.close()
+
+
+def _batches_of_cached(
+    batches: Iterable[pa.RecordBatch], cache: EffectCache, writer: CacheWriter, read: Read
+) -> Iterator[pa.RecordBatch]:
     for segment, cached in read_cached(rows_of_cached(batches), cache, _warn):
         rows = cached
         if rows is None:
             rows = read(ReadRow(segment.partition, segment.task))
             writer.add(segment.task, rows)
         yield from summary_rows.batches_of(rows)
-    writer.close()

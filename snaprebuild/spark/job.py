@@ -16,15 +16,15 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, ReadBudget, to_domain_error
-from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_group, read_segment
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, to_domain_error
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import read_rows, summary_rows
 from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
 from snaprebuild.spark.calls import Calls, answered, some_at_once, stores_of
@@ -34,21 +34,24 @@ from snaprebuild.spark.chunks import (
     collected,
     is_splittable,
     may_go_back,
-    measured,
+    rows_of_segments,
+    rows_sent,
     run_read_jobs,
     run_replays,
+    sent_bytes_of_segment,
     tasks_of_pieces,
+    whole_unless_large,
 )
 from snaprebuild.spark.effect_cache import JobCache
-from snaprebuild.spark.effect_files import CacheWriter, EffectCache
+from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.job_progress import Progress, watched
 from snaprebuild.spark.limited_reads import Outcome, check_keeps_limits, read_with_shares, run_with_shares
 from snaprebuild.spark.packing import RANGES_PER_TASK, TASKS_MAX, pack, sent_to_tasks, task_bytes, tasks_for
-from snaprebuild.spark.range_reader import read_range
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
+from snaprebuild.spark.read_tasks import read_row, read_segments
+from snaprebuild.spark.replay_tasks import TooManyRows, WholeUnlessLarge
 from snaprebuild.spark.run_limits import limits_of, limits_of_stores
 from snaprebuild.spark.session import is_stopped, python_of_executors
-from snaprebuild.spark.summary_rows import Row
 from snaprebuild.spark.task_services import TaskFunction, TaskServices, rated_tasks, task_services
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA, WholePartition, placed_whole, run_whole
 from snaprebuild.storage.io_limits.policy import current_limits
@@ -78,6 +81,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(summary_rows.ROWS_PER_BATCH),
     # Tasks are packed by bytes already: planning each stage again when the one before it has ended only takes time.
     "spark.sql.adaptive.enabled": "false",
+    # A table of the driver is sent by one task, and not by one for each core of the cluster.
+    "spark.sql.leafNodeDefaultParallelism": "1",
 }
 """Settings while our jobs run."""
 
@@ -168,8 +173,9 @@ class SparkEngine:
         placed = pack([len(each) for each in sent_bytes], count)
         table = pa.Table.from_pydict({"slot": placed, "number": range(len(calls)), "call": sent_bytes}, schema=CALL_SCHEMA)
         try:
-            sent = sent_to_tasks(data_frame(self.session, table), count)
-            rows = sent.mapInArrow(task_services(self.session).wrap(_call, count), ddl(ANSWER_SCHEMA)).collect()
+            with _settings(self.session, SETTINGS):
+                sent = sent_to_tasks(data_frame(self.session, table), count)
+                rows = sent.mapInArrow(task_services(self.session).wrap(_call, count), ddl(ANSWER_SCHEMA)).collect()
         except Exception as error:
             raise self._failure(error) from error
         by_number = {row.number: row.answer for row in rows}
@@ -330,59 +336,81 @@ class SparkEngine:
                         number: [handed_out[number][at] for at in sorted(handed_out[number])] for number in sorted(requested)
                     }
                     jobs = {number: tasks[number].job() for number in segments}
-                    unread, cached = (requested, []) if cache is None else cache.split(requested, self.tasks)
-                    is_large = any(is_splittable(job, segments[number], self.chunk_bytes) for number, job in jobs.items())
-                    frames: list[TaskFrame] = []
-                    sizes_read: list[int] = []
-                    is_read_twice = is_large or any(map(may_go_back, jobs.values()))
-                    if cache is None and not is_read_twice:
-                        yield from self._read_and_replayed(requested, jobs, services)
-                        return
-                    at_once = services.for_stages(2) if unread and cached else services
-                    if unread:
-                        frame, sizes_read = self._read(unread, at_once, None if cache is None else cache.new_writer)
-                        frames.append(TaskFrame(frame, len(sizes_read)))
-                    if cache is not None and cached:
-                        frames.append(cache.frame(cached, self.tasks, read=_read_row, services=at_once))
-                    if frames and is_read_twice:
-                        read = _union(frames)
-                        persisted.append(TaskFrame(read.rows.persist(), read.tasks))
-                    read = _union(persisted or frames)
-                    others = read.tasks - len(sizes_read)
+                    work = Round.of(jobs, segments, requested, self.chunk_bytes)
                     requested = {}
-                    with watched(self.session, self.progress, sizes_read, (others, others + JOB_ROW_TASKS)):
-                        sizes = measured(read.rows) if is_large else {}
-                        most = self.tasks or TASKS_MAX
-                        plan = ChunkPlan.of(jobs, segments, sizes or _listed(segments), self._chunk_bytes(is_large), most)
-                        for row in run_replays(self.session, jobs, read.rows, plan, self.tasks, services):
-                            if row.done is not None:
-                                yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
-                                continue
-                            requested[row.partition] = pickle.loads(row.wanted)  # noqa: S301
-                            was_handed_out = [each.base_offset in handed_out[row.partition] for each in requested[row.partition]]
-                            if any(was_handed_out):
-                                del requested[row.partition]  # otherwise it would request it for ever
-                                yield row.partition, StorageError(NOT_ARRIVED)
+                    for number, outcome in self._replayed(work, self._query(work, cache, services, persisted), services):
+                        if not isinstance(outcome, MoreReads):
+                            yield number, outcome
+                        elif any(each.base_offset in handed_out[number] for each in outcome.tasks):
+                            yield number, StorageError(NOT_ARRIVED)  # otherwise it would request it for ever
+                        else:
+                            requested[number] = outcome.tasks
             finally:
                 for each_frame in persisted:
                     each_frame.rows.unpersist()
                 if cache is not None:
                     cache.log_warnings()
 
-    def _read_and_replayed(
-        self, requested: dict[int, list[ReadTask]], jobs: dict[int, Job], services: TaskServices
-    ) -> Generator[tuple[int, Any]]:
-        """Number and outcome of each partition whose replay needs these segments, and no others: with one query."""
-        plan = ChunkPlan.of(jobs, requested, _listed(requested), self._chunk_bytes(is_large=False), self.tasks or TASKS_MAX)
+    def _query(self, work: Round, cache: JobCache | None, services: TaskServices, persisted: list[TaskFrame]) -> ReplayQuery:
+        """The query of a round.
+
+        Args:
+            work: of the round.
+            cache: of effects; None for none.
+            services: of the tasks.
+            persisted: rows of earlier rounds. Those of this one are added if another query may need them.
+        """
+        if cache is None and not work.may_go_back:
+            return self._query_of_readers(work, services, persisted)
+        unread, cached = (work.requested, []) if cache is None else cache.split(work.requested, self.tasks)
+        at_once = services.for_stages(2) if unread and cached else services
+        frames: list[TaskFrame] = []
+        sizes_read: list[int] = []
+        if unread:
+            new_writer = None if cache is None else cache.new_writer
+            function = partial(read_segments, new_writer=new_writer, sent_bytes_max=work.sent_bytes_max)
+            read, sizes_read = self._read(unread, at_once, function)
+            frames.append(TaskFrame(read, len(sizes_read)))
+        if cache is not None and cached:
+            frames.append(cache.frame(cached, self.tasks, read=read_row, services=at_once, sent_bytes_max=work.sent_bytes_max))
+        if frames and (work.large or work.may_go_back):
+            union = _union(frames)
+            persisted.append(TaskFrame(union.rows.persist(), union.tasks))
+        whole = _union(persisted or frames)
+        sent = rows_sent(whole.rows) if work.large else whole.rows
+        results = run_replays(self.session, work.sent_jobs(), sent, work.plan(), self.tasks, services)
+        return ReplayQuery(whole.rows, results, sizes_read, whole.tasks - len(sizes_read) + JOB_ROW_TASKS)
+
+    def _query_of_readers(self, work: Round, services: TaskServices, persisted: list[TaskFrame]) -> ReplayQuery:
+        """The query of a round that needs no further one: the tasks that read send the jobs with the rows, to the tasks that replay."""
+        plan = work.plan()
         placed, count = tasks_of_pieces(plan.pieces, self.tasks)
         slots = {piece.partition: slot for piece, slot in zip(plan.pieces, placed, strict=True)}
-        frame, sizes_read = self._read(requested, services, None, SentJobs(jobs, slots))
-        with watched(self.session, self.progress, sizes_read):
-            for row in run_read_jobs(frame, sorted(jobs), count, services):
-                if row.done is None:
-                    yield row.partition, StorageError(NOT_ARRIVED)
+        function = partial(read_segments, sent_bytes_max=work.sent_bytes_max)
+        read, sizes_read = self._read(work.requested, services, function, SentJobs(work.sent_jobs(), slots))
+        sent = read
+        if work.large:
+            read = read.persist()
+            persisted.append(TaskFrame(read, len(sizes_read)))
+            sent = rows_sent(read)
+        return ReplayQuery(read, run_read_jobs(sent, sorted(work.jobs), count, services), sizes_read)
+
+    def _replayed(self, work: Round, query: ReplayQuery, services: TaskServices) -> Generator[tuple[int, Any]]:
+        """Number and outcome of each partition, or ``MoreReads``. Those with many rows come last: another query replays their chunks."""
+        rows_bytes: dict[tuple[int, int], int] = {}
+        large: list[int] = []
+        with watched(self.session, self.progress, query.sizes_read, (query.other_tasks,)):
+            for number, outcome in _outcomes_of(query.results):
+                if isinstance(outcome, TooManyRows):
+                    large.append(number)
+                    rows_bytes |= {(number, at): size_bytes for at, size_bytes in outcome.rows_bytes.items()}
                 else:
-                    yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
+                    yield number, outcome
+        if large:
+            jobs = {number: work.jobs[number] for number in sorted(large)}
+            segments = {number: work.segments[number] for number in jobs}
+            plan = ChunkPlan.of(jobs, segments, rows_bytes, self.chunk_bytes, self.tasks or TASKS_MAX)
+            yield from _outcomes_of(run_replays(self.session, jobs, rows_of_segments(query.rows), plan, self.tasks, services))
 
     def _most_tasks(self) -> int | None:
         """How many tasks a stage that reads has; None to follow the work."""
@@ -394,17 +422,21 @@ class SparkEngine:
         """What is read by one task, without being split, if this is read by all."""
         return -(-task_bytes(size_bytes, self._most_tasks()) // RANGES_PER_TASK)
 
-    def _chunk_bytes(self, is_large: bool) -> int:
-        return self.chunk_bytes if is_large else sys.maxsize
-
     def _read(
         self,
-        requested: dict[int, list[ReadTask]],
+        requested: Mapping[int, Sequence[ReadTask]],
         services: TaskServices,
-        new_writer: Callable[[], CacheWriter] | None,
+        function: TaskFunction,
         sent_jobs: SentJobs | None = None,
     ) -> tuple[DataFrame, list[int]]:
-        """The rows of segments, and what each task reads for them; with the jobs that its tasks send on."""
+        """The rows of segments, and the bytes that each task reads for them.
+
+        Args:
+            requested: the segments, by number of their partition.
+            services: of the tasks.
+            function: of the tasks: ``read_segments`` with its options.
+            sent_jobs: that the tasks send on; None if they send none.
+        """
         segments = [(number, task) for number, tasks in requested.items() for task in tasks]
         size_bytes = sum(task.identity.size_bytes for _, task in segments)
         most = self._most_tasks()
@@ -417,9 +449,89 @@ class SparkEngine:
         sizes = [0] * count
         for row, task in zip(rows, placed, strict=True):
             sizes[task] += row.size_bytes
-        function = services.wrap(partial(_read_segments, new_writer=new_writer), count)
         sent = sent_to_tasks(data_frame(self.session, read_rows.table_of(rows, placed)), count)
-        return sent.mapInArrow(function, ddl(summary_rows.SCHEMA)), sizes
+        return sent.mapInArrow(services.wrap(function, count), ddl(summary_rows.SCHEMA)), sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The work of a round: segments are read, and the partitions are replayed with them and those of earlier rounds.
+
+    Attributes:
+        jobs: by number of their partition.
+        segments: that each partition has requested so far, ascending.
+        requested: those that no earlier round has read.
+        chunk_bytes: a partition whose rows take more is replayed in chunks of this size, if possible.
+        large: numbers of the partitions that may have so many rows.
+    """
+
+    jobs: Mapping[int, Job]
+    segments: Mapping[int, Sequence[ReadTask]]
+    requested: dict[int, list[ReadTask]]
+    chunk_bytes: int
+    large: frozenset[int]
+
+    @classmethod
+    def of(
+        cls,
+        jobs: Mapping[int, Job],
+        segments: Mapping[int, Sequence[ReadTask]],
+        requested: dict[int, list[ReadTask]],
+        chunk_bytes: int,
+    ) -> Round:
+        """The work of a round; the arguments are the attributes of the same names."""
+        large = frozenset(number for number, job in jobs.items() if is_splittable(job, segments[number], chunk_bytes))
+        return cls(jobs, segments, requested, chunk_bytes, large)
+
+    @property
+    def may_go_back(self) -> bool:
+        """Whether another round may be needed."""
+        return any(map(may_go_back, self.jobs.values()))
+
+    @property
+    def sent_bytes_max(self) -> dict[int, int]:
+        """By number of a large partition, the bytes of rows of one segment that are sent to the task that replays."""
+        return {number: sent_bytes_of_segment(self.segments[number], self.chunk_bytes) for number in self.large}
+
+    def sent_jobs(self) -> dict[int, Job | WholeUnlessLarge]:
+        """The jobs for the tasks that replay."""
+        sent: dict[int, Job | WholeUnlessLarge] = {}
+        for number, job in self.jobs.items():
+            sent[number] = job
+            if number in self.large:
+                sent[number] = whole_unless_large(job, self.segments[number], self.chunk_bytes)
+        return sent
+
+    def plan(self) -> ChunkPlan:
+        """Each partition as one piece of work."""
+        return ChunkPlan.of(self.jobs, self.segments, _listed(self.segments), sys.maxsize, TASKS_MAX)
+
+
+class ReplayQuery(NamedTuple):
+    """A query that has not run yet.
+
+    Attributes:
+        rows: of the segments. They are persisted if another query may need them.
+        results: rows of ``RESULT_SCHEMA``, one for each partition. To take them runs the query.
+        sizes_read: bytes that each task reads.
+        other_tasks: further tasks of the stage that reads.
+    """
+
+    rows: DataFrame
+    results: Iterator[Any]
+    sizes_read: list[int]
+    other_tasks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MoreReads:
+    """What a replay needs before it can go on.
+
+    Attributes:
+        tasks: segments to read.
+    """
+
+    tasks: list[ReadTask]
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,7 +543,7 @@ class SentJobs:
         slots: by number of a partition, the task that replays it.
     """
 
-    jobs: Mapping[int, Job]
+    jobs: Mapping[int, Job | WholeUnlessLarge]
     slots: Mapping[int, int]
 
     def added_to(self, rows: Iterable[ReadRow]) -> Iterator[ReadRow]:
@@ -453,7 +565,16 @@ def _union(frames: Sequence[TaskFrame]) -> TaskFrame:
     return reduce(lambda one, other: TaskFrame(one.rows.unionByName(other.rows), one.tasks + other.tasks), frames)
 
 
-def _listed(requested: dict[int, list[ReadTask]]) -> dict[tuple[int, int], int]:
+def _outcomes_of(results: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Number and outcome of each partition, from rows of ``RESULT_SCHEMA``."""
+    for row in results:
+        if row.done is None:
+            yield row.partition, MoreReads(pickle.loads(row.wanted))  # noqa: S301  made by our own task
+        else:
+            yield row.partition, pickle.loads(row.done)  # noqa: S301
+
+
+def _listed(requested: Mapping[int, Sequence[ReadTask]]) -> dict[tuple[int, int], int]:
     """Sizes of segments, by partition and base offset."""
     return {(number, task.base_offset): task.identity.size_bytes for number, tasks in requested.items() for task in tasks}
 
@@ -493,69 +614,6 @@ def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[No
                 session.conf.unset(key)
             else:
                 session.conf.set(key, was)
-
-
-def _read_segments(
-    batches: Iterable[pa.RecordBatch], new_writer: Callable[[], CacheWriter] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """In a task: reads each segment that a row names, and caches the result if requested."""
-    writer = None if new_writer is None else new_writer()
-    # Rows of several segments are in one batch, whose columns cost more than those of one row.
-    yield from summary_rows.batches_of(_read_rows(batches, writer))
-    if writer is not None:
-        writer.close()
-
-
-def _read_rows(batches: Iterable[pa.RecordBatch], writer: CacheWriter | None) -> Iterator[Row]:
-    for some in _together(row for batch in batches for row in read_rows.rows_of(batch)):
-        for row, rows in zip(some, _rows_together(some), strict=True):
-            if writer is not None:
-                writer.add(row.task, rows)
-            if row.job is not None:
-                rows = [*summary_rows.rows_of_job(row.partition, row.job), *rows]  # noqa: PLW2901
-            for each in rows:
-                each["slot"] = row.replayed_by
-                yield each
-
-
-def _together(rows: Iterable[ReadRow]) -> Iterator[list[ReadRow]]:
-    """What is read together: small segments; a range, or a large segment, alone."""
-    some: list[ReadRow] = []
-    budget = ReadBudget()
-    for row in rows:
-        if row.ranges > 1:
-            yield [row]
-            continue
-        if not budget.takes(row.task):
-            yield some
-            some = []
-            budget = ReadBudget()
-            budget.takes(row.task)
-        some.append(row)
-    if some:
-        yield some
-
-
-def _rows_together(some: list[ReadRow]) -> list[list[Row]]:
-    if len(some) == 1:
-        return [_read_row(some[0])]
-    outcomes = read_group([row.task for row in some])
-    return [_rows_of_outcome(row, outcome) for row, outcome in zip(some, outcomes, strict=True)]
-
-
-def _rows_of_outcome(row: ReadRow, outcome: Pieces | Exception) -> list[Row]:
-    if isinstance(outcome, Exception):  # of this segment only
-        return list(summary_rows.rows_of_error(row.partition, row.task.base_offset, row.number, to_domain_error(outcome)))
-    return list(summary_rows.rows_of_pieces(row.partition, outcome))
-
-
-def _read_row(row: ReadRow) -> list[Row]:
-    try:
-        if row.ranges == 1:
-            return _rows_of_outcome(row, read_segment(row.task))
-        return list(summary_rows.rows_of_range(row.partition, row.number, read_range(row.task, row.number, row.ranges)))
-    except Exception as error:
-        return _rows_of_outcome(row, error)
 
 
 def _call(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -18,9 +18,11 @@ __all__ = [
     "TASK_BYTES_MIN",
     "TASK_ITEMS",
     "pack",
+    "packed_for_source",
     "release_of",
     "sent_to_tasks",
     "slots",
+    "source_part_bytes",
     "task_bytes",
     "tasks_for",
 ]
@@ -38,11 +40,22 @@ RANGES_PER_TASK = 2
 TASKS_MAX = 4096
 """Beyond this number tasks get more bytes, up to ``TASK_BYTES_MAX``, or more items: each costs the driver memory and time."""
 
+SOURCE_TASK_BYTES_MIN = 64 << 20
+"""Bytes that a task of a data source reads, half of those of Spark's own sources: the rows that it makes cost more than its bytes."""
+
+SOURCE_TASKS_MAX = 2048
+"""Tasks of a data source, beyond which they get more bytes: a source does not know the number of cores."""
+
+SOURCE_PART_BYTES_MIN = 8 << 20
+"""A file is split into no smaller parts, whatever number of tasks is requested."""
+
 SLOT = "slot"
 """The column with the number of the task."""
 
 BY_NUMBER = (4, 1)
 """The first release of Spark with ``repartitionById``."""
+
+Item = TypeVar("Item")
 
 
 def tasks_for(size_bytes: int, items: int, tasks: int | None = None, *, opened: int = 0) -> int:
@@ -65,6 +78,35 @@ def task_bytes(size_bytes: int, tasks: int | None = None) -> int:
     if tasks is not None:
         return max(-(-size_bytes // tasks), 1)
     return min(max(-(-size_bytes // TASKS_MAX), TASK_BYTES_MIN), TASK_BYTES_MAX)
+
+
+def source_part_bytes(size_bytes: int, tasks: int | None) -> int:
+    """How large the parts are into which a data source splits what is larger.
+
+    Args:
+        size_bytes: that the query reads.
+        tasks: the option of the query; None to follow the work.
+    """
+    if tasks is not None:
+        return max(-(-size_bytes // tasks), SOURCE_PART_BYTES_MIN)
+    return min(max(size_bytes // SOURCE_TASKS_MAX, SOURCE_TASK_BYTES_MIN), TASK_BYTES_MAX)
+
+
+def packed_for_source(items: Sequence[Item], sizes: Sequence[int], tasks: int | None) -> list[list[Item]]:
+    """The items of each task of a data source, nearly equal in bytes: at least one task, also without items.
+
+    Args:
+        items: that are read, each by one task.
+        sizes: of the items in bytes, with what it costs to open them.
+        tasks: the option of the query; None to follow the work.
+    """
+    if tasks is None:
+        tasks = -(-sum(sizes) // source_part_bytes(sum(sizes), None))
+    tasks = max(1, min(tasks, len(items)))
+    of_task: list[list[Item]] = [[] for _ in range(tasks)]
+    for item, task in zip(items, pack(sizes, tasks), strict=True):
+        of_task[task].append(item)
+    return of_task
 
 
 def pack(sizes: Sequence[int], tasks: int) -> list[int]:

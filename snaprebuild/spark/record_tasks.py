@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +26,7 @@ from snaprebuild.consume.record_source import open_record_source
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.run import Run
-from snaprebuild.spark.packing import TASK_BYTES_MAX, pack
+from snaprebuild.spark.packing import packed_for_source, source_part_bytes
 from snaprebuild.spark.pushed_filters import time_bounds
 from snaprebuild.spark.record_options import RecordOptions
 from snaprebuild.spark.selected_files import passes, text_of
@@ -35,15 +34,6 @@ from snaprebuild.spark.selected_files import passes, text_of
 __all__ = ["RecordTask", "record_tasks", "rows_of_task"]
 
 log = logging.getLogger(__name__)
-
-TASKS_MANY = 2048
-"""Above this number, tasks become larger instead: a data source does not know the number of cores."""
-
-TASK_BYTES_LEAST = 64 << 20
-"""A task reads no less, half of what a task of Spark's own sources reads."""
-
-PART_BYTES_MIN = 8 << 20
-"""A partition is split into no smaller parts, whatever number of tasks is requested."""
 
 PARTITION_COST_BYTES = 1 << 20
 """Cost of opening a partition, as a number of additional bytes."""
@@ -77,7 +67,7 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
     _warn([*source.findings, *(finding for each in source.logs for finding in each.findings)])
     logs = [each for each in source.logs if passes({"topic": each.topic, "partition": each.partition}, {}, filters)]
     total = sum(each.size_bytes for each in logs)
-    part_bytes = _part_bytes(total, options.tasks)
+    part_bytes = source_part_bytes(total, options.tasks)
     units: list[tuple[int, RecordTask]] = []
     for each in logs:
         if each.size_bytes <= part_bytes or not options.splits_segments or query.skips_faults:
@@ -92,15 +82,9 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
     faults = tuple(
         (text_of(each.path), each.message) for each in source.findings if each.severity > Severity.FINDING or each.is_unread
     )
-    tasks = [*([RecordTask(faults=faults)] if faults else []), *_packed(units, options.tasks, total)]
+    tasks = [*([RecordTask(faults=faults)] if faults else []), *_packed(units, options.tasks)]
     times = time_bounds(filters, "timestamp")
     return [dataclasses.replace(each, times=times) for each in tasks]
-
-
-def _part_bytes(total: int, tasks: int | None) -> int:
-    if tasks is not None:
-        return max(-(-total // tasks), PART_BYTES_MIN)
-    return min(max(total // TASKS_MANY, TASK_BYTES_LEAST), TASK_BYTES_MAX)
 
 
 def _bytes_of(part: RecordPlan) -> int:
@@ -112,22 +96,15 @@ def _bytes_of(part: RecordPlan) -> int:
     return size
 
 
-def _packed(units: Sequence[tuple[int, RecordTask]], tasks: int | None, total: int) -> list[RecordTask]:
+def _packed(units: Sequence[tuple[int, RecordTask]], tasks: int | None) -> list[RecordTask]:
     """Tasks of nearly equal size."""
-    if not units:
-        return [RecordTask()]
     sizes = [size + PARTITION_COST_BYTES for size, _ in units]
-    count = math.ceil(sum(sizes) / _part_bytes(total, None)) if tasks is None else tasks
-    count = max(1, min(count, len(units)))
-    of_task: list[list[RecordTask]] = [[] for _ in range(count)]
-    for (_, unit), task in zip(units, pack(sizes, count), strict=True):
-        of_task[task].append(unit)
     return [
         RecordTask(
             logs=tuple(log for unit in each for log in unit.logs),
             plans=tuple(plan for unit in each for plan in unit.plans),
         )
-        for each in of_task
+        for each in packed_for_source([unit for _, unit in units], sizes, tasks)
     ]
 
 

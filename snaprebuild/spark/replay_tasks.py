@@ -6,7 +6,7 @@ They take and return rows of Arrow tables, so that tests can run them without Sp
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -17,6 +17,7 @@ from formats.limits import RANGES_MAX
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.replay.segment_effect import IDENTITY, SegmentEffect
 from snaprebuild.snapshots.engine.partition_task import Job, TaskOutcome, to_domain_error
+from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark.partition_jobs import (
     Chunk,
     Outcome,
@@ -40,7 +41,17 @@ from snaprebuild.spark.summary_rows import (
     rows_of_pieces,
 )
 
-__all__ = ["MERGED_FIRST", "RESULT_SCHEMA", "Division", "begin_chunks", "compose_chunks", "merge_chunks", "run_jobs"]
+__all__ = [
+    "MERGED_FIRST",
+    "RESULT_SCHEMA",
+    "Division",
+    "TooManyRows",
+    "WholeUnlessLarge",
+    "begin_chunks",
+    "compose_chunks",
+    "merge_chunks",
+    "run_jobs",
+]
 
 RESULT_SCHEMA = pa.schema(
     [
@@ -58,6 +69,30 @@ MERGED_FIRST = WHOLE - 1
 
 ERROR_RANGE = RANGES_MAX
 """After all ranges and pieces of a segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeUnlessLarge:
+    """A job that one task does if its rows are few. Else it is not started, and the result is ``TooManyRows``.
+
+    Attributes:
+        job: of the whole partition.
+        rows_bytes_max: of its rows. They come after their sizes, so that the task decides before the first of them.
+    """
+
+    job: Job
+    rows_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyRows:
+    """The result for a partition that must be replayed in chunks.
+
+    Attributes:
+        rows_bytes: of its segments, by base offset.
+    """
+
+    rows_bytes: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,19 +198,27 @@ def run_jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _results(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     for each in _jobs(batches):
-        more: list[Any] = []
         try:
-            job = each.unpickled()
-            if isinstance(job, _ChunkOrder):
-                done: Any = job.run(each.row.state, each.stream)
-            elif isinstance(job, SkippedChunk):
-                done = job
-            else:
-                done, more = run_job(job, each.stream)
+            done, more = _ran(each)
             outcome = (None, pickle.dumps(more)) if more else (pickle.dumps(done), None)
         except Exception as error:  # it ends only this partition
             outcome = pickle.dumps(to_domain_error(error)), None
         yield _result(each.partition, each.base_offset, *outcome)
+
+
+def _ran(arrived: _Arrived) -> tuple[Any, list[ReadTask]]:
+    """The result of a job, or the further read tasks that it needs."""
+    job = arrived.unpickled()
+    if isinstance(job, _ChunkOrder):
+        return job.run(arrived.row.state, arrived.stream), []
+    if isinstance(job, SkippedChunk):
+        return job, []
+    if isinstance(job, WholeUnlessLarge):
+        sizes = arrived.row.sizes
+        if sizes.has_withheld or sizes.total_bytes > job.rows_bytes_max:
+            return TooManyRows(sizes.rows_bytes), []
+        job = job.job
+    return run_job(job, arrived.stream)
 
 
 def _result(partition: int, base_offset: int, done: bytes | None, more: bytes | None) -> Row:

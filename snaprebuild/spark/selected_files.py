@@ -8,7 +8,6 @@ also looks for directories that the plan does not have.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from snaprebuild.findings import Finding, FindingCause
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source, why_skipped
-from snaprebuild.spark.packing import TASK_BYTES_MAX, pack
+from snaprebuild.spark.packing import packed_for_source, source_part_bytes
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 from snaprebuild.spark.segment_parts import Joint, joints_of
 from snaprebuild.storage.local.segment_file import check_parts
@@ -49,17 +48,8 @@ __all__ = [
     "text_of",
 ]
 
-TASKS_MANY = 2048
-"""Above this number, tasks become larger instead: a data source does not know the number of cores."""
-
-TASK_BYTES_MIN = 64 << 20
-"""A task reads no less, half of what a task of Spark's own sources reads: the rows that it makes cost more than its bytes."""
-
 FILE_COST_BYTES = 1 << 20
 """Cost of opening a file, as a number of additional bytes."""
-
-PART_BYTES_MIN = 8 << 20
-"""A segment is split into no smaller parts, whatever number of tasks is requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +323,7 @@ def split(segments: Sequence[FileToRead], tasks: int | None) -> list[FileToRead]
         tasks: how many; None for a number that suits the bytes.
     """
     total = sum(file.size_bytes for file in segments)
-    target = _task_bytes(total) if tasks is None else max(-(-total // tasks), PART_BYTES_MIN)
+    target = source_part_bytes(total, tasks)
     huge = [file for file in segments if file.size_bytes > target and file.has_index]
     parts = local_map(file.store for file in huge)(lambda file: _parts(file, target), huge)
     of_huge = dict(zip(map(id, huge), parts, strict=True))
@@ -347,10 +337,6 @@ def _parts(file: FileToRead, target_bytes: int) -> list[FileToRead]:
     return [replace(file, size_bytes=end - start, joints=joints, part=part) for part, (start, end) in enumerate(bounds)]
 
 
-def _task_bytes(total_bytes: int) -> int:
-    return min(max(total_bytes // TASKS_MANY, TASK_BYTES_MIN), TASK_BYTES_MAX)
-
-
 def packed(files: Sequence[FileToRead], tasks: int | None) -> list[Task]:
     """Tasks of nearly equal size, at least one. The first one looks for directories that are not planned.
 
@@ -358,12 +344,6 @@ def packed(files: Sequence[FileToRead], tasks: int | None) -> list[Task]:
         files: to be read.
         tasks: how many; None for a number that suits the bytes.
     """
-    sizes = [file.size_bytes + FILE_COST_BYTES for file in files]
-    if tasks is None:
-        tasks = math.ceil(sum(sizes) / _task_bytes(sum(sizes)))
-    tasks = max(1, min(tasks, len(files)))
-    of_task: list[list[FileToRead]] = [[] for _ in range(tasks)]
-    for file, task in zip(files, pack(sizes, tasks), strict=True):
-        of_task[task].append(file)
+    of_task = packed_for_source(files, [file.size_bytes + FILE_COST_BYTES for file in files], tasks)
     directories = frozenset(file.directory for file in files)
     return [Task(tuple(each), None if index else directories) for index, each in enumerate(of_task)]

@@ -2,7 +2,7 @@
 
 There is one row for each piece of a segment. A piece with many producers has one for each ``PART_PRODUCERS`` of them, so that no
 row is large. Rows of one partition differ in ``KEYS``, whose order is that of the log. A job precedes the first of its segments, with
-the state before that segment, if there is one.
+the state before that segment, if there is one. The sizes of the rows of a partition precede its job (``with_sizes``).
 Spark gets the keys as columns, and all other values of a row (``FIELDS``) as one column of bytes. It compiles code for each column of
 each stage, which took a second of processor time for each job when there were sixty columns.
 """
@@ -10,14 +10,15 @@ each stage, which took a second of processor time for each job when there were s
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from formats.errors import FormatError
 from formats.log.batch_headers import Tail, TailKind
@@ -37,9 +38,12 @@ __all__ = [
     "PIECES_MAX",
     "ROWS_PER_BATCH",
     "SCHEMA",
+    "SIZES_PIECE",
     "WHOLE",
+    "WITHHELD",
     "JobRow",
     "Row",
+    "RowSizes",
     "batches_of",
     "outcomes",
     "rows_of_error",
@@ -47,6 +51,7 @@ __all__ = [
     "rows_of_pieces",
     "rows_of_range",
     "table_of",
+    "with_sizes",
 ]
 
 PART_PRODUCERS = 16_384
@@ -85,6 +90,12 @@ WHOLE = -1
 JOB_PIECE = -1
 """Number of the piece in the rows of a job."""
 
+SIZES_PIECE = -2
+"""Number of the piece in the rows with sizes."""
+
+WITHHELD = -1
+"""Slot of a row that is sent to no task that replays, but may be needed by another query."""
+
 FIELDS = pa.schema(
     [
         ("error", pa.binary()),
@@ -102,9 +113,9 @@ FIELDS = pa.schema(
         *((column, pa.list_(_ARROW[dtype])) for column, (_, dtype) in (_EFFECT | _CLOSES | _EVENTS).items()),
     ]
 )
-"""The values of a row besides its keys and its job, with their types as columns of Arrow. A row is one of four: a part of a job with its
-state (``JOB_PIECE``), or the error of its segment (``error``). Or it is a part of the summary of a piece, or of a range
-(``start_bytes``)."""
+"""The values of a row besides its keys and its job, with their types as columns of Arrow. Rows with sizes have another value
+(``RowSizes``). Another row is one of four: a part of a job with its state (``JOB_PIECE``), or the error of its segment (``error``).
+Or it is a part of the summary of a piece, or of a range (``start_bytes``)."""
 
 _ARRAYS = dict.fromkeys(_BAD_CRC, "i8") | {column: dtype for column, (_, dtype) in (_EFFECT | _CLOSES | _EVENTS).items()}
 """Type of the elements of each field that is an array."""
@@ -128,8 +139,42 @@ MessagePack: an array of the values, and an array with the elements of each arra
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(tuple[list[Any], list[bytes]])
+_SIZES = "sizes"
+"""The value of a row with sizes."""
 
 Row = dict[str, Any]
+
+
+class RowSizes(msgspec.Struct, array_like=True):
+    """The sizes of the rows of a partition.
+
+    Attributes:
+        rows_bytes: by base offset of a segment, the bytes of the contents of its rows.
+        has_withheld: some of these rows are not sent to the task that replays.
+    """
+
+    rows_bytes: dict[int, int] = msgspec.field(default_factory=dict)
+    has_withheld: bool = False
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all rows of the partition, also of those that are withheld."""
+        return sum(self.rows_bytes.values())
+
+    def add(self, base_offset: int, size_bytes: int) -> int:
+        """Adds rows of a segment. Returns the bytes of all rows of that segment so far."""
+        total = self.rows_bytes.get(base_offset, 0) + size_bytes
+        self.rows_bytes[base_offset] = total
+        return total
+
+    def merge(self, other: RowSizes) -> None:
+        """Adds the sizes that another task has sent."""
+        for base_offset, size_bytes in other.rows_bytes.items():
+            self.add(base_offset, size_bytes)
+        self.has_withheld |= other.has_withheld
+
+
+_SIZES_DECODER = msgspec.msgpack.Decoder(RowSizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +184,12 @@ class JobRow:
     Attributes:
         job: as it was sent; None if only a part of its state arrived.
         state: the effect before the segments.
+        sizes: of the rows that follow; empty if the tasks that read did not report any.
     """
 
     job: bytes | None
     state: SegmentEffect
+    sizes: RowSizes = field(default_factory=RowSizes)
 
 
 def rows_of_job(partition: int, job: bytes, base_offset: int = WHOLE, state: SegmentEffect = IDENTITY) -> Iterator[Row]:
@@ -225,6 +272,8 @@ def table_of(rows: list[Row]) -> pa.RecordBatch:
 
 
 def _packed(row: Row) -> bytes:
+    if _SIZES in row:
+        return _ENCODER.encode(row[_SIZES])
     values = [row.get(name) for name in _VALUES]
     arrays = [b"" if row.get(name) is None else row[name].astype(dtype).tobytes() for name, dtype in _ARRAYS.items()]
     return _ENCODER.encode((values, arrays))
@@ -235,6 +284,35 @@ def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
     rows = iter(rows)
     while some := list(islice(rows, ROWS_PER_BATCH)):
         yield table_of(some)
+
+
+def with_sizes(batches: Iterable[pa.RecordBatch], sent_bytes_max: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task that reads, and after them the sizes of those that belong to large partitions.
+
+    Args:
+        batches: of ``SCHEMA``.
+        sent_bytes_max: by number of a large partition, the rows of one segment that are sent to the task that replays, in bytes. The
+            rest is withheld, so that no task gets very many rows in vain.
+    """
+    sizes: dict[int, RowSizes] = {}
+    slots: dict[int, int | None] = {}
+    for batch in batches:
+        sent = batch.column("slot").to_pylist()
+        lengths = pc.binary_length(batch.column("contents")).to_pylist()
+        keys = [batch.column(name).to_pylist() for name in ("partition", "base_offset", "piece")]
+        for at, (partition, base_offset, piece, length) in enumerate(zip(*keys, lengths, strict=True)):
+            if partition not in sent_bytes_max or piece <= JOB_PIECE:
+                continue
+            slots.setdefault(partition, sent[at])
+            of_partition = sizes.setdefault(partition, RowSizes())
+            if of_partition.add(base_offset, length) > sent_bytes_max[partition]:
+                of_partition.has_withheld = True
+                sent[at] = WITHHELD
+        yield batch.set_column(SCHEMA.get_field_index("slot"), SCHEMA.field("slot"), pa.array(sent, type=pa.int32()))
+    keys_of_sizes: Row = {"base_offset": WHOLE, "piece": SIZES_PIECE, "part": 0}
+    yield from batches_of(
+        keys_of_sizes | {"partition": partition, "slot": slots[partition], _SIZES: each} for partition, each in sizes.items()
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------------- and back
@@ -251,9 +329,18 @@ def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, JobR
 
 
 def _job(_: int, rows: Iterator[Row]) -> JobRow:
-    first, *more = rows
+    sizes = RowSizes()
+    of_job: list[Row] = []
+    for row in rows:
+        if row["piece"] == SIZES_PIECE:
+            sizes.merge(row[_SIZES])
+        else:
+            of_job.append(row)
+    if not of_job:
+        return JobRow(None, IDENTITY, sizes)
+    first, *more = of_job
     job = first["job"]
-    return JobRow(None if job is None else bytes(job), _effect(first, more))
+    return JobRow(None if job is None else bytes(job), _effect(first, more), sizes)
 
 
 def _outcome(base_offset: int, rows: Iterator[Row]) -> Outcome:
@@ -274,7 +361,11 @@ def _outcome(base_offset: int, rows: Iterator[Row]) -> Outcome:
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     for batch in batches:
         for row in batch.to_pylist():
-            yield row | _fields(row.pop("contents"))
+            contents = row.pop("contents")
+            if row["piece"] == SIZES_PIECE:
+                yield row | {_SIZES: _SIZES_DECODER.decode(contents)}
+            else:
+                yield row | _fields(contents)
 
 
 def _fields(contents: bytes | None) -> Row:

@@ -60,6 +60,7 @@ __all__ = [
     "foreign_directories",
     "is_log_dir",
     "kind_of",
+    "known_topic_id",
     "listed_again",
     "read_leader_epochs",
     "read_log_dir",
@@ -108,6 +109,14 @@ class LogDirState(msgspec.Struct, frozen=True):
     def place(self) -> StorePath:
         """The directory, to be read."""
         return StorePath(self.store, self.path)
+
+    @property
+    def marked_epoch(self) -> int | None:
+        """Broker epoch of the clean-shutdown marker; None without the marker, and where it names none."""
+        clean = self.clean_shutdown
+        if clean is None or clean.broker_epoch is None or clean.broker_epoch < 0:
+            return None
+        return clean.broker_epoch
 
     @property
     def was_shut_down_cleanly(self) -> bool:
@@ -385,6 +394,14 @@ def read_topic_id(partition: PartitionDir) -> bytes | None:
     path = partition.file_path(PARTITION_METADATA)
     data = partition.store.read_small(path, limits.TEXT_FILE_BYTES_MAX)
     return None if data is None else read_partition_metadata(data, file=path).topic_id
+
+
+def known_topic_id(partition: PartitionDir) -> bytes | None:
+    """The topic id of a partition directory, 16 bytes; None where ``read_topic_id`` gives none or fails."""
+    try:
+        return read_topic_id(partition)
+    except (FormatError, ReadFailedError):
+        return None
 
 
 class ClusterKind(StrEnum):

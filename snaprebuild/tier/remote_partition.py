@@ -11,6 +11,7 @@ then unknown which of them brokers gave up or superseded since.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ from formats.remote.remote_log_metadata import (
     TopicIdPartition,
 )
 from formats.text_lines import shown_json
-from snaprebuild.errors import DamagedCopyError, ReadFailedError
+from snaprebuild.errors import DamagedCopyError, GoneFileError, LimitReachedError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
@@ -245,6 +246,8 @@ def missing_objects(layout: TierLayout, copy: CopyObjects | None) -> tuple[str, 
     return tuple(kind for kind in OBJECTS_NEEDED[layout] if copy is None or kind not in copy.by_kind)
 
 
+GONE = "gone since the store was listed"
+
 ENTRIES = {LocalTierFile.OFFSET_INDEX: OFFSET_INDEX_ENTRY, LocalTierFile.TIME_INDEX: TIME_INDEX_ENTRY}
 
 COMPARED = (*ENTRIES, LocalTierFile.LEADER_EPOCHS)
@@ -304,7 +307,9 @@ def copy_facts(root: ReadPath, layout: TierLayout, copy: CopyObjects) -> CopyFac
         return CopyFacts()
     file = root.below(listed.key)
     try:
-        data = file.read_small(MANIFEST_BYTES_MAX) or b"" if listed.data is None else listed.data
+        data = file.read_small(MANIFEST_BYTES_MAX) if listed.data is None else listed.data
+        if data is None:
+            return CopyFacts(fault=f"its {AivenObject.MANIFEST} is {GONE}", is_unread=True)
         manifest = read_aiven_manifest(data, file=file.path)
     except (FormatError, ReadFailedError) as error:
         return CopyFacts(fault=error.message, is_unread=was_not_handed_out(error))
@@ -416,6 +421,7 @@ class RemotePartition:
         stores: how the store is reached, and how much may be read of it.
         findings: about copies that cannot be read.
         reads: reads the objects in place of the store of ``base``; None for that one.
+        deleted_meanwhile: start offsets of the copies that were deleted since the store was listed, and were left out.
     """
 
     id: TopicIdPartition
@@ -429,6 +435,7 @@ class RemotePartition:
     stores: S3Settings = USUAL_S3
     findings: tuple[Finding, ...] = ()
     reads: ReadStore | None = None
+    deleted_meanwhile: list[int] = field(default_factory=list)
 
     @property
     def objects(self) -> ReadPath:
@@ -581,6 +588,37 @@ class RemotePartition:
             manifests.sort(key=lambda each: each.stem)
             self.store = TierStore(self.objects.store, self.private_keys, tuple(manifests))
 
+    def leave_out_deleted(self, copies: Iterable[RemoteCopy]) -> bool:
+        """Leaves out the copies that were deleted since the store was listed, as retention does: no object of them is there any more.
+
+        Args:
+            copies: of which something could not be read.
+
+        Returns:
+            Whether any was left out.
+        """
+        deleted = [each for each in copies if self._is_deleted(each)]
+        for each in deleted:
+            del self.copies[each.segment_id]
+            self.deleted_meanwhile.append(each.start_offset)
+        return bool(deleted)
+
+    def _is_deleted(self, copy: RemoteCopy) -> bool:
+        """Whether the store has no object of a copy that was listed. False if it does not answer."""
+        objects = copy.objects.by_kind.values()
+        try:
+            return bool(objects) and all(self.base.below(each.key).read_end(1) is None for each in objects)
+        except (ReadFailedError, LimitReachedError):
+            return False
+
+    def deleted_findings(self) -> list[Finding]:
+        """The note about copies that were deleted since the store was listed."""
+        if not self.deleted_meanwhile:
+            return []
+        count = len(self.deleted_meanwhile)
+        message = f"{pluralize(count, 'copy was', 'copies were')} deleted since the store was listed, and left out"
+        return [Finding("tier-deleted-meanwhile", Severity.NOTE, self.place, message, min(self.deleted_meanwhile))]
+
     def _manifest_of(self, copy: RemoteCopy) -> CachedManifest | None:
         """The manifest of a copy; None if it was not read, or if the objects are below several prefixes."""
         facts = copy.facts
@@ -600,7 +638,10 @@ class RemotePartition:
             RefusedError: a limit of the run is used up.
         """
         if copy.end_offset is None:
-            end = log_end_offset(self.directory([self.segment_files(copy, with_indexes=True)])) - 1
+            try:
+                end = log_end_offset(self.directory([self.segment_files(copy, with_indexes=True)])) - 1
+            except GoneFileError as error:
+                raise ReadFailedError(f"is {GONE}", path=error.path, errno=errno.ENOENT) from None
             copy.end_offset = end if end >= copy.start_offset else None
 
     def require_end(self, copy: RemoteCopy) -> int:
@@ -633,7 +674,9 @@ class RemotePartition:
             FormatError, ReadFailedError, RefusedError: as ``read_epochs``.
         """
         file = self.file(copy, LocalTierFile.LEADER_EPOCHS)
-        data = file.read_small(limits.TEXT_FILE_BYTES_MAX) or b""
+        data = file.read_small(limits.TEXT_FILE_BYTES_MAX)
+        if data is None:
+            raise ReadFailedError(f"is {GONE}", path=file.path, errno=errno.ENOENT)
         return read_leader_epoch_checkpoint(data, file=file.path)
 
     def try_read_epochs(self, copy: RemoteCopy) -> None:
@@ -781,6 +824,8 @@ def take_all_for_finished(remote: RemotePartition) -> None:
     remote.read_facts(complete)
     segments = []
     for copy in complete:
+        if copy.facts.fault is not None and remote.leave_out_deleted([copy]):
+            continue
         facts = copy.facts
         fault = facts.fault
         is_unread = facts.is_unread
@@ -789,6 +834,8 @@ def take_all_for_finished(remote: RemotePartition) -> None:
                 segments.append(_segment_of(remote, copy))
                 continue
             except (FormatError, ReadFailedError) as error:
+                if remote.leave_out_deleted([copy]):
+                    continue
                 fault = error.message
                 is_unread = was_not_handed_out(error)
         findings.append(fault_finding(remote.place, copy, fault, is_unread=is_unread))
@@ -797,7 +844,7 @@ def take_all_for_finished(remote: RemotePartition) -> None:
         remote.log.take(segment)
         finished = SegmentState.COPY_SEGMENT_FINISHED
         remote.log.take(RemoteSegmentUpdate(segment.id, segment.broker_id, segment.event_timestamp_ms, None, finished))
-    remote.findings = tuple(findings)
+    remote.findings = (*findings, *remote.deleted_findings())
 
 
 def _segment_of(remote: RemotePartition, copy: RemoteCopy) -> RemoteSegment:

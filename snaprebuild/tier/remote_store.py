@@ -78,6 +78,9 @@ __all__ = [
 ]
 
 
+MANIFESTS_TRIED = 8
+"""Manifests of a partition that are read for the name of its topic, at most."""
+
 UNVERIFIED = "whether brokers have these copies, or gave them up, is not verified: give --metadata-log"
 
 
@@ -456,7 +459,8 @@ UNRECORDED = {
         "tier-orphan",
         Severity.FINDING,
         "without a record in the metadata log, so that nothing proves what they are. Another cluster or plugin wrote them, or "
-        "their records are gone. Check that no other cluster uses this store before you delete them",
+        "their records are gone: `snaprebuild tier metadata` rebuilds those. Check that no other cluster uses this store before you "
+        "delete them",
     ),
     CopyState.ANOTHER_CLUSTER: (
         "tier-another-cluster",
@@ -519,13 +523,18 @@ def _with_name_of(partition: ListedPartition, names: Iterable[str]) -> ListedPar
 
 
 def _with_topics(root: StorePath, partitions: list[ListedPartition]) -> list[ListedPartition]:
-    """Partitions with the names that manifests have. One manifest is read for each topic that has no name yet."""
-    unnamed = dict[tuple[str, bytes], CopyObjects]()
+    """Partitions with the names that manifests have. One manifest is read for each topic that has no name yet, or more if it is bad."""
+    unnamed = dict[tuple[str, bytes], list[CopyObjects]]()
     for each in partitions:
         if each.layout is TierLayout.AIVEN and each.named is None:
-            copy = next((copy for copy in each.copies if AivenObject.MANIFEST in copy.by_kind), None)
-            if copy is not None and copy.by_kind[AivenObject.MANIFEST].storage_class not in COLD:  # where each byte has a price
-                unnamed.setdefault((each.head, each.topic_id), copy)
+            copies = [
+                copy for copy in reversed(each.copies) if AivenObject.MANIFEST in copy.by_kind
+            ]  # retention deletes the first ones
+            warm = [
+                copy for copy in copies if copy.by_kind[AivenObject.MANIFEST].storage_class not in COLD
+            ]  # where a byte has a price
+            if warm:
+                unnamed.setdefault((each.head, each.topic_id), []).extend(warm[:MANIFESTS_TRIED])
     topics = dict(zip(unnamed, map_in_threads(partial(_topic_of, root), list(unnamed.values())), strict=True))
     named = [replace(each, named=each.named or topics.get((each.head, each.topic_id))) for each in partitions]
     # A topic id other than zero has one name, which the manifests below another prefix have, too.
@@ -536,14 +545,21 @@ def _with_topics(root: StorePath, partitions: list[ListedPartition]) -> list[Lis
     return [_with_name_of(each, names.get(each.topic_id, ())) for each in named]
 
 
-def _topic_of(root: StorePath, copy: CopyObjects) -> str | None:
+def _topic_of(root: StorePath, copies: Iterable[CopyObjects]) -> str | None:
+    """The topic in the first one of some manifests that can be read and has one; None if none has."""
+    return next((topic for copy in copies if (topic := _topic_of_manifest(root, copy)) is not None), None)
+
+
+def _topic_of_manifest(root: StorePath, copy: CopyObjects) -> str | None:
     """The topic in a manifest, whose bytes are kept; None where it has none, or cannot be read."""
     manifest = copy.by_kind[AivenObject.MANIFEST]
     file = root.below(manifest.key)
     key = parse_aiven_key(manifest.key)
     topic_id = None if key is None else uuid_to_text(key.topic_id)
     try:
-        data = file.read_small(MANIFEST_BYTES_MAX) or b""
+        data = file.read_small(MANIFEST_BYTES_MAX)
+        if data is None:
+            return None
         copy.by_kind[AivenObject.MANIFEST] = replace(manifest, data=data)
         metadata = read_aiven_manifest(data, file=file.path).segment
     except (FormatError, ReadFailedError, LimitReachedError):

@@ -8,6 +8,7 @@ import pytest
 from fixture_files import broker_files
 from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, java_output
 from log_dirs import batch, record, sized, varint
+from odd_frames import ODD
 from record_events import MARKS_OF_UTF_8
 from strategies import batch_of, header_of
 
@@ -85,6 +86,32 @@ def write_negative(path: Path) -> None:
     path.write_bytes(batch(0, records=records) + batch(len(records), records=[record(b"after")]))
 
 
+def read_by_kafka(directory: Path, written: int, paths: list[Path], version: str) -> dict[str, list[str]]:
+    """The lines of each segment; Kafka writes some first."""
+    theirs: dict[str, list[str]] = {}
+    for line in java_output("RecordReader", arguments=(directory, written), lines=paths, version=version):
+        if line.startswith("file "):
+            lines = theirs.setdefault(line.removeprefix("file "), [])
+        else:
+            lines.append(line)
+    return theirs
+
+
+@pytest.mark.parametrize("version", [*OTHER_VERSIONS, KAFKA_VERSION])
+def test_kafka_reads_odd_frames_so(version: str, tmp_path: Path) -> None:
+    paths = {name: tmp_path / f"{number}.log" for number, name in enumerate(ODD)}
+    for name, path in paths.items():
+        path.write_bytes(ODD[name][0])
+    theirs = read_by_kafka(tmp_path, 0, list(paths.values()), version)
+    for name, path in paths.items():
+        lines = theirs[str(path)]
+        if ODD[name][1] is None:
+            assert lines[-1:] == ["error"], name
+        else:
+            assert lines == lines_of(path, 8 << 20), name
+            assert len(lines) == ODD[name][1], name
+
+
 @pytest.mark.parametrize("version", [KAFKA_VERSION, *OTHER_VERSIONS])
 def test_kafka_reads_the_same(version: str, tmp_path: Path) -> None:
     paths = [tmp_path / f"written-{number}.log" for number in range(WRITTEN)]
@@ -95,13 +122,7 @@ def test_kafka_reads_the_same(version: str, tmp_path: Path) -> None:
     write_negative(paths[-1])
     if version == KAFKA_VERSION:
         paths += [path for path in broker_files("*.log") if path.stat().st_size]
-    output = java_output("RecordReader", arguments=(tmp_path, WRITTEN), lines=paths, version=version)
-    theirs: dict[str, list[str]] = {}
-    for line in output:
-        if line.startswith("file "):
-            lines = theirs.setdefault(line.removeprefix("file "), [])
-        else:
-            lines.append(line)
+    theirs = read_by_kafka(tmp_path, WRITTEN, paths, version)
     compared = 0
     for path in paths:
         for group_bytes in (8 << 20, 5000):

@@ -1,12 +1,13 @@
 """A broker of three disks one of which is gone: what was not read is said first, and the repair of the others goes on."""
 
+import errno
 import shlex
 from pathlib import Path
 
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import copy_of
-from manifests import FIXTURES
+from refused_reads import refused
 from sentences import AGAIN, GO_ON_WITHOUT_IT, ONE_PATH_UNREAD
 
 MISSING = 14
@@ -53,8 +54,10 @@ def test_the_whole_repair_of_the_other_disks(properties: Path, tmp_path: Path) -
     assert verified.document["next_command"] is None
 
 
-def test_any_other_path_is_corrected_first(tmp_path: Path) -> None:
-    """A directory that was named, and is not there, may be a typing error."""
-    run = snaprebuild("scan", FIXTURES / "kafka27-mixed", tmp_path / "nothing")
+def test_any_other_path_is_corrected_first(properties: Path, tmp_path: Path) -> None:
+    """A broker does not continue without a file that it cannot read."""
+    file = next((tmp_path / "d1").rglob("logappend-0")) / "leader-epoch-checkpoint"
+    with refused(file, errno.EACCES, []):
+        run = snaprebuild("scan", "--server-properties", properties)
     assert AGAIN in run.stdout
     assert "\nThen: " not in run.stdout

@@ -280,7 +280,9 @@ def test_a_broker_of_kafka(tmp_path: Path) -> None:
         approve = ("-e", f"snaprebuild_approved={sha256(tmp_path / 'approval' / 'approvals.json')}")
         before, printed = fleet.processes("kafka"), fleet.play("roll.yml", *approve)
         count = len(expected)
-        assert f"{count} snapshots were missing. {count} snapshots installed in 4 partitions." in " ".join(printed.split())
+        assert f"{count} snapshots were missing. {count} snapshots installed in 4 partitions. Stop to start:" in " ".join(
+            printed.split()
+        )
         assert {each: each.read_bytes() for each in expected} == expected
         assert {facts[1:3] for facts in fleet.trees(*logs).values()} == {OWNER}
         running = fleet.processes("kafka")

@@ -1,7 +1,7 @@
 """The filters that Spark passes to a data source since 4.1.
 
-Earlier releases lack these classes. There each name is a class with the same attributes: readers recognise filters by the names of
-their classes, so the tests of readers run with every release that has data sources.
+Earlier releases lack these classes. There each name is a class with the same attributes.
+Readers recognise filters by the names of their classes. So the tests of readers run with every release that has data sources.
 """
 
 from __future__ import annotations

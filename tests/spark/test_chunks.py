@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import random
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +17,7 @@ from engine_results import all_bytes, outcomes_of
 from hypothesis import given
 from hypothesis import strategies as st
 from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, snapshot_name, write_partition
+from make_partition import Shape, make_partition
 from manifests import FIXTURES
 from msgspec.structs import replace
 from plans import make_plan
@@ -22,6 +25,7 @@ from simulated_broker import EXPIRATION_MS
 from test_any_packing import write_aged_log
 from without_spark import WithoutSpark
 
+from snaprebuild.errors import StorageError
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
@@ -34,12 +38,22 @@ from snaprebuild.snapshots.rebuild.task import RebuildJob
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import PartitionVerdict, verify
-from snaprebuild.spark import chunks, replay_tasks, summary_rows
+from snaprebuild.spark import chunks, job, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, ChunkPlan, RowRange
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.spark.partition_jobs import Chunk, SummaryStream, chunk_starts, composed, run_chunk
 from snaprebuild.spark.replay_tasks import Division
-from snaprebuild.spark.summary_rows import WHOLE, rows_of_job, table_of
+from snaprebuild.spark.summary_rows import (
+    WHOLE,
+    WITHHELD,
+    JobRow,
+    batches_of,
+    outcomes,
+    rows_of_error,
+    rows_of_job,
+    table_of,
+    with_sizes,
+)
 from snaprebuild.storage.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
@@ -261,6 +275,58 @@ def test_rows_are_kept_only_where_they_are_needed_again(
     rebuild(plan, Run(engine=SparkEngine(spark, chunk_bytes=chunk_bytes)), dry_run=True)
     assert len(kept) == frames
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("as_large")
+def test_a_large_partition_with_few_rows_is_one_query(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes may have very many rows. How many they have is known to the task that replays, which then does the whole."""
+    logs = tmp_path / "logs"
+    make_partition(logs / "t-0", Shape(2048, 1 << 20, segment_bytes=256 << 10, producers=10))
+
+    def fails(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(job, "run_replays", fails)
+    plan = plan_of(logs, tmp_path / "out")
+    source = plan.partitions[0].source
+    of_bytes = sum(chunks.SEGMENT_BYTES + 2 * each.log.identity.size_bytes for each in source.directory.segments)
+    engine = SparkEngine(spark, chunk_bytes=of_bytes - 1)
+    found, expected = (rebuild(plan, Run(jobs=1, engine=each), dry_run=True) for each in (engine, None))
+    assert outcomes_of(found) == outcomes_of(expected)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 300)), max_size=40),
+    st.dictionaries(st.integers(0, 3), st.integers(100, 1000)),
+    st.integers(1, 7),
+    st.randoms(),
+)
+def test_the_sizes_of_rows_precede_the_job(
+    rows: list[tuple[int, int, int]], sent_bytes_max: dict[int, int], tasks: int, random: random.Random
+) -> None:
+    """Whatever task reads which row: the task that replays a partition gets the sizes of all rows of it, and whether some are withheld."""
+    dealt: list[list[summary_rows.Row]] = [[] for _ in range(tasks)]
+    for number in range(4):
+        dealt[random.randrange(tasks)] += rows_of_job(number, b"job of %d" % number)
+    for piece, (number, base_offset, size) in enumerate(rows):
+        dealt[random.randrange(tasks)] += rows_of_error(number, base_offset, piece, StorageError("x" * size))
+    read = [pa.Table.from_batches(with_sizes(batches_of(each), sent_bytes_max), summary_rows.SCHEMA) for each in dealt]
+    expected: dict[int, Counter[int]] = defaultdict(Counter)
+    for table in read:
+        sent: Counter[tuple[int, int]] = Counter()
+        for row in table.filter(pc.field("piece") >= 0).to_pylist():
+            at = row["partition"], row["base_offset"]
+            if row["partition"] in sent_bytes_max:
+                expected[at[0]][at[1]] += len(row["contents"])
+            sent[at] += len(row["contents"]) if row["slot"] != WITHHELD else 0
+        assert all(size <= sent_bytes_max.get(number, size) for (number, _), size in sent.items())
+    whole = pa.concat_tables(read).sort_by([(key, "ascending") for key in summary_rows.KEYS])
+    withheld = set(whole.filter(pc.field("slot") == WITHHELD)["partition"].to_pylist())
+    arrived = {number: row for number, _, row in outcomes(whole.to_batches()) if isinstance(row, JobRow)}
+    assert {number: row.job for number, row in arrived.items()} == {number: b"job of %d" % number for number in range(4)}
+    assert {number: row.sizes.rows_bytes for number, row in arrived.items()} == {number: expected[number] for number in range(4)}
+    assert {number for number, row in arrived.items() if row.sizes.has_withheld} == withheld
 
 
 class Whole(Job):

@@ -67,9 +67,9 @@ def test_the_results_of_this_process(connected: SparkSession, tmp_path: Path, na
     assert tree(logs) == before
 
 
-def no_memory(batches: Iterable[Any], new_writer: object = None) -> Iterator[Any]:
+def no_memory(batches: Iterable[Any], **options: object) -> Iterator[Any]:
     """In place of what reads: the job fails, however often it is repeated."""
-    del batches, new_writer
+    del batches, options
     raise RuntimeError("no memory is left")
     yield
 
@@ -83,7 +83,7 @@ def test_a_job_that_fails(connected: SparkSession, tmp_path: Path, monkeypatch: 
     logs = FIXTURES / "kafka27-mixed" / "logs"
     options: Any = {"boundaries": "all", "as_of_ms": NOW}
     with monkeypatch.context() as patched:
-        patched.setattr(job, "_read_segments", no_memory)
+        patched.setattr(job, "read_segments", no_memory)
         patched.setattr(job, "run_whole", no_memory)
         result = notebook.rebuild(connected, logs, out=tmp_path / "out", receipt=tmp_path / "receipt.jsonl", **options)
     assert result.exit_code == 5

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
@@ -14,8 +15,9 @@ from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.spark import job, read_rows, replay_tasks, summary_rows
 from snaprebuild.spark.chunks import END, ChunkPlan, RowRange
 from snaprebuild.spark.packing import pack
-from snaprebuild.spark.replay_tasks import MERGED_FIRST
-from snaprebuild.spark.summary_rows import WHOLE, rows_of_job
+from snaprebuild.spark.read_tasks import read_segments
+from snaprebuild.spark.replay_tasks import MERGED_FIRST, TooManyRows
+from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE, WITHHELD, rows_of_job
 
 
 def batches_of(table: pa.Table, random: random.Random) -> Iterator[pa.RecordBatch]:
@@ -58,14 +60,16 @@ class WithoutSpark:
                 work.settle()
         rows: list[pa.RecordBatch] = []
         given: dict[int, dict[int, ReadTask]] = {}
+        chunk_bytes = self.chunk_bytes or self.random.choice((1, 1 << 17, 1 << 18, 1 << 62))
         while wanted:
             self.rounds += 1
             for number, each in wanted.items():
                 given.setdefault(number, {}).update((task.base_offset, task) for task in each)
-            rows += self._read([(number, task) for number, tasks in wanted.items() for task in tasks])
             jobs = {number: works[number].job() for number in wanted}
             segments = {number: [given[number][at] for at in sorted(given[number])] for number in wanted}
-            found = self._run_replays(jobs, segments, pa.Table.from_batches(rows))
+            work = job.Round.of(jobs, segments, wanted, chunk_bytes)
+            rows += self._read(work)
+            found = self._run_replays(work, pa.Table.from_batches(rows))
             assert sorted(row["partition"] for row in found) == sorted(wanted), "each once"
             wanted = {}
             for row in found:
@@ -79,22 +83,43 @@ class WithoutSpark:
                 wanted[number] = [each for each in pickle.loads(row["wanted"]) if each.base_offset not in given[number]]
                 assert wanted[number], "it asks for nothing that it has"
 
-    def _read(self, tasks: list[tuple[int, ReadTask]]) -> list[pa.RecordBatch]:
+    def _read(self, work: job.Round) -> list[pa.RecordBatch]:
+        tasks = [(number, task) for number, each in work.requested.items() for task in each]
         found: list[pa.RecordBatch] = []
         self.read += [task.path for _, task in tasks]
         target_bytes = self.random.choice((1 << 10, 1 << 14, 1 << 30))
         rows = [row for number, task in tasks for row in read_rows.ranges_of(number, task, target_bytes)]
         for places in dealt([row.size_bytes for row in rows], self.random):
             table = read_rows.table_of([rows[at] for at in places], [0] * len(places))
-            found += job._read_segments(batches_of(table, self.random))
+            found += read_segments(batches_of(table, self.random), sent_bytes_max=work.sent_bytes_max)
         assert all(len(each) <= summary_rows.ROWS_PER_BATCH for each in found)
         return found
 
-    def _run_replays(self, jobs: dict[int, Job], tasks: dict[int, list[ReadTask]], read: pa.Table) -> list[dict[str, Any]]:
+    def _run_replays(self, work: job.Round, read: pa.Table) -> list[dict[str, Any]]:
+        """As ``job.SparkEngine``: partitions with many rows come back, and are replayed in chunks."""
+        whole = [row for number, each in work.sent_jobs().items() for row in rows_of_job(number, pickle.dumps(each))]
+        sent = read.filter(pc.field("slot").is_null() | (pc.field("slot") != WITHHELD))
+        results = self._mapped(
+            replay_tasks.run_jobs, work.plan().pieces, [sent, as_table(whole)], replay_tasks.RESULT_SCHEMA
+        ).to_pylist()
+        large: dict[int, TooManyRows] = {}
+        for row in results:
+            done = None if row["done"] is None else pickle.loads(row["done"])
+            if isinstance(done, TooManyRows):
+                large[row["partition"]] = done
+        found = [row for row in results if row["partition"] not in large]
+        if large:
+            jobs = {number: work.jobs[number] for number in sorted(large)}
+            tasks = {number: work.segments[number] for number in jobs}
+            sizes = {(number, at): size for number, each in large.items() for at, size in each.rows_bytes.items()}
+            assert sizes.keys() == {(number, each.base_offset) for number in large for each in tasks[number]}
+            most = self.random.randrange(1, 20) if self.chunk_bytes is None else sys.maxsize
+            plan = ChunkPlan.of(jobs, tasks, sizes, work.chunk_bytes, most)
+            found += self._run_chunks(jobs, plan, read.filter(pc.field("piece") > JOB_PIECE))
+        return found
+
+    def _run_chunks(self, jobs: dict[int, Job], plan: ChunkPlan, read: pa.Table) -> list[dict[str, Any]]:
         """As ``chunks.run_replays``."""
-        sizes = {(number, task.base_offset): self.random.randrange(1 << 20) for number, each in tasks.items() for task in each}
-        chunk_bytes, most = self.chunk_bytes or self.random.choice((1, 1 << 20, 1 << 22, 1 << 62)), self.random.randrange(1, 20)
-        plan = ChunkPlan.of(jobs, tasks, sizes, chunk_bytes, most if self.chunk_bytes is None else sys.maxsize)
         self.chunks += len(plan.pieces) - len(jobs)
         sent = {number: pickle.dumps(each) for number, each in plan.divisions.items()}
         before = plan.composed_pieces()

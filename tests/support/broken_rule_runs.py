@@ -34,7 +34,7 @@ FILES = (
     *("faults/test_full_disk.py", "faults/test_crash_points.py"),
 )
 INSTALL = ("cli/test_install.py", "cli/test_install_copies.py", "cli/test_install_later.py")
-RECORDS = ("record_ranges", "damage_is_said", "remote_records", "damaged_records", "record_stream")
+RECORDS = ("record_ranges", "damage_is_said", "remote_records", "damaged_records", "record_stream", "named_exports")
 WRITERS, GUARDED = "faults/test_watched_writers.py", "snapshots/test_guarded_writes.py"
 TESTS = {
     **dict.fromkeys(("fold", "markers", "effect", "composition"), REPLAYS),
@@ -47,6 +47,7 @@ TESTS = {
     "table": ("storage/test_new_file.py",),
     **dict.fromkeys(("directories", "local", "large file"), ("storage/test_local_files.py",)),
     "journal": ("storage/test_journal_file.py", "storage/test_local_files.py", WRITERS),
+    "ledger": ("tier/test_ledger_file.py",),
     "receipt": (WRITERS,),
     "receipt part": ("snapshots/test_receipt_parts.py",),
     "in place": (GUARDED, "cli/test_broker_running.py"),

@@ -33,3 +33,31 @@ def test_damage_is_no_failure_of_the_storage(tmp_path: Path, source: Path, kind:
     }
     assert {name: run.exit_code for name, run in runs.items() if run.exit_code not in (0, 1, 4)} == {}
     assert not any("storage-failed" in run.codes for run in runs.values())
+
+
+@pytest.mark.parametrize("damaged", [slice(0, 1), slice(-1, None), slice(1, None)], ids=["first", "last", "all but the first"])
+def test_bad_manifests_do_not_rename_the_topic(tmp_path: Path, damaged: slice) -> None:
+    """A ``key.prefix`` without a separator is in the keys: the manifests show where the topic begins."""
+    store = tmp_path / "store"
+    (topic,) = (AIVEN / "tier").glob("mixed-*")
+    shutil.copytree(topic, store / f"cold-{topic.name}")
+    manifests = sorted(store.rglob("*.rsm-manifest"))
+    assert len(manifests) > 2
+    for file in manifests[damaged]:
+        file.write_bytes(b"{}")
+    for verb in ("inventory", "audit", "metadata"):
+        partitions = in_json(f"tier {verb}", store).document["partitions"]
+        assert [each["topic"] for each in partitions] == ["mixed"], verb
+
+
+def test_a_copy_whose_manifest_names_another_topic_gets_no_records(tmp_path: Path) -> None:
+    """Brokers look for records by topic id and name."""
+    store = tmp_path / "store"
+    (topic,) = (AIVEN / "tier").glob("mixed-*")
+    shutil.copytree(topic, store / f"cold-{topic.name}")
+    manifests = sorted(store.rglob("*.rsm-manifest"))
+    manifests[0].write_bytes(manifests[0].read_bytes().replace(b'"topic":"mixed"', b'"topic":"d-mixed"'))
+    run = in_json("tier metadata", store, "--custom-metadata", "none")
+    (partition,) = run.document["partitions"]
+    assert (run.exit_code, partition["topic"]) == (4, "mixed")
+    assert [each["record_decision"] for each in partition["copies"]][:2] == ["unreadable", "included"]

@@ -181,6 +181,18 @@ def test_zeros_in_lines_that_were_on_the_device_are_damage(tmp_path: Path) -> No
     assert path.read_bytes() == damaged
 
 
+def test_half_a_line_of_a_killed_run_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    with AuditLedger.open(str(path), STORE) as ledger:
+        ledger.keep_range(KEY, "snapshot:all", 4, b"good")
+        ledger.keep_range(KEY, "snapshot:0+4", 4, b"good")
+        running = path.read_bytes()
+    path.write_bytes(running[:-20])
+    with AuditLedger.open(str(path), STORE) as ledger:
+        assert [ledger.range(KEY, of) is not None for of in ("snapshot:all", "snapshot:0+4")] == [True, False]
+        assert path.read_bytes() == running[: running[:-1].rindex(b"\n") + 1]
+
+
 def test_each_line_of_a_real_ledger_is_valid_by_the_schema(tmp_path: Path) -> None:
     """Three runs: the first is stopped by its limit, the last begins a round."""
     ledger = tmp_path / "ledger"

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from command import Run, in_json
 from overlapping_copies import History, LeftCopy, write_leader, written_copy
+from remote_records import PARTITION, copy, finished
 from tier_example import MS
 from tiers import TOPIC_ID, write_tier
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import (
     RemoteSegment,
+    RemoteSegmentId,
     RemoteSegmentUpdate,
     TopicIdPartition,
     read_remote_log_record,
@@ -21,7 +23,7 @@ from formats.remote.remote_log_metadata import (
 )
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic
-from snaprebuild.tier.metadata.first_pass import DeletionReason, ExpectedLeader, RetentionSettings, first_pass
+from snaprebuild.tier.expiration import UNLIMITED, DeletionReason, ExpectedLeader, RetentionSettings, expired_copies
 from snaprebuild.tier.remote_log import RemoteLog
 from snaprebuild.tier.upload.announce import Announcer
 
@@ -156,35 +158,16 @@ def test_a_refused_partition_is_not_produced(cluster: Cluster, words: tuple[obje
 # --------------------------------------------------------------------------------------------------------------- the first pass
 
 
-def segment(number: int, first: int, last: int, *epochs: tuple[int, int], size: int = 100) -> RemoteSegment:
-    return RemoteSegment(
-        id=None,
-        segment_id=bytes((number,)) * 16,
-        start_offset=first,
-        end_offset=last,
-        broker_id=1,
-        max_timestamp_ms=MS + last,
-        event_timestamp_ms=MS,
-        leader_epochs=tuple(LeaderEpochEntry(epoch, start) for epoch, start in epochs),
-        size_bytes=size,
-        custom_metadata=None,
-        state=2,  # type: ignore[arg-type]  # the pass does not look at it
-        txn_index_empty=True,
-    )
+def remote_log(*copies: RemoteSegment) -> RemoteLog:
+    return finished(*(replace(each, max_timestamp_ms=MS + each.end_offset, size_bytes=100) for each in copies))
 
 
 def deleted(state: ExpectedLeader, settings: RetentionSettings, now_ms: int = MS) -> list[tuple[int, DeletionReason]]:
-    copies = [
-        segment(1, 0, 9, (0, 0)),
-        segment(2, 10, 19, (0, 10), (1, 15)),
-        segment(3, 20, 29, (1, 20)),
-        segment(4, 30, 39, (1, 30)),
-    ]
-    return [(each.start_offset, each.deletion_reason) for each in first_pass(copies, state, settings, now_ms)]
+    log = remote_log(copy(1, 0, 9, (0, 0)), copy(2, 10, 19, (0, 10), (1, 15)), copy(3, 20, 29, (1, 20)), copy(4, 30, 39, (1, 30)))
+    return [(each.segment.start_offset, each.reason) for each in expired_copies(log, state, settings, now_ms)]
 
 
 STATE = ExpectedLeader(0, 50, (LeaderEpochEntry(0, 0), LeaderEpochEntry(1, 15)), 50)
-UNLIMITED = RetentionSettings(-1, -1)
 
 
 def test_nothing_is_deleted_without_a_limit() -> None:
@@ -229,12 +212,13 @@ def test_the_pass_looks_at_each_leader_epoch_and_each_copy_a_few_times(retention
     log_epochs = CountedEpochs(LeaderEpochEntry(number, 10 * number) for number in range(count))
     copies = []
     for number in range(count - 1):
-        own = CountedEpochs(log_epochs[number : number + 2])
-        made = segment(number % 256, 10 * number, 10 * number + 10, (number, 0))
-        copies.append(replace(made, segment_id=number.to_bytes(16), leader_epochs=own))
+        segment_id = number.to_bytes(16)
+        began = replace(copy(0, 10 * number, 10 * number + 10), id=RemoteSegmentId(PARTITION, segment_id), segment_id=segment_id)
+        copies.append(replace(began, leader_epochs=CountedEpochs(log_epochs[number : number + 2])))
+    log = remote_log(*copies)
     log_end = 10 * count if reaches_copies else 0
     leader = ExpectedLeader(0, log_end, log_epochs, 0)
     CountedEpochs.looked_at = 0
-    deletions = first_pass(copies, leader, retention, MS + 10 * count)
-    assert len(deletions) == (count - 1 if reaches_copies and retention is not UNLIMITED else 0)
+    expired = expired_copies(log, leader, retention, MS + 10 * count)
+    assert len(expired) == (count - 1 if reaches_copies and retention is not UNLIMITED else 0)
     assert CountedEpochs.looked_at < 20 * count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from snaprebuild.broker.status import status_of
+from snaprebuild.broker.status import counted_status
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.status import next_of_status
 from snaprebuild.cli.value_text import shown, size_text
@@ -24,17 +24,8 @@ def partition_next_command(facts: PartitionStatus) -> str | None:
     counts = facts.counts
     if counts.fates:
         return None  # the page shows what the next start does, and what to do about it
-    status = status_of(
-        (),
-        wrong=counts.wrong,
-        suspect=counts.suspect,
-        missing=counts.missing,
-        waiting=counts.waiting,
-        waiting_unknown=counts.waiting_unknown,
-        unread=counts.unread,
-    )
     following = next_of_status(
-        status,
+        counted_status(counts),
         [facts.path],
         is_verified=facts.is_verified,
         is_local=facts.is_local,

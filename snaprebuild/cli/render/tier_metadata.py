@@ -15,7 +15,7 @@ from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.published import encoded_members
 from snaprebuild.storage.local.document_file import new_file
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
+from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.metadata.store_records import StoreRecords, TierMetadata
 from snaprebuild.tier.metadata.topic_directories import WrittenDirectory
 from snaprebuild.tier.metadata.topic_receipt import DirectoryAction, MetadataUndo, TopicUndo

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 
+from snaprebuild.cli.begin_verb import check_file_path
 from snaprebuild.cli.file_kinds import AUDIT_LEDGER, check_directories, check_kind
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import RemoteOptions
@@ -130,12 +131,13 @@ def opened_ledger(path: str | None, access: StoreAccess) -> Iterator[AuditLedger
     """The ledger of a store; None without a path.
 
     Raises:
-        UsageError: the file is none, or that of another store or ``key_prefix``.
+        UsageError: the file is none, or that of another store or ``key_prefix``, or it cannot be created there.
         RefusedError: another run uses it, or it may not be created there, as in the store.
     """
     if path is None:
         yield None
         return
+    check_file_path("--ledger", path)
     check_kind(path, AUDIT_LEDGER)
     check_outside_store(access.root, [path])
     with AuditLedger.open(path, access.root.path, access.key_prefix) as ledger:

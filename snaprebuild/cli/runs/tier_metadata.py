@@ -24,8 +24,8 @@ from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.private_keys import PrivateKeys
+from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.metadata.copy_record import RecordSettings
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs, read_leader_logs
 from snaprebuild.tier.metadata.partition_records import check_gap_segments
 from snaprebuild.tier.metadata.produce import check_cluster, check_deletions, expected_deletions, produce_records
@@ -134,3 +134,5 @@ def _check_options(options: TierMetadataOptions, selection: Selection) -> None:
         raise UsageError("--produce-to reads the topic of its brokers itself: --bootstrap-server does not go with it")
     if options.deletes and options.produce_to is None:
         raise UsageError("--deletes: goes with --produce-to")
+    if options.receipt is not None and options.log_dirs is None:
+        raise UsageError("--receipt: goes with --log-dirs, whose files it lists")

@@ -254,7 +254,7 @@ class RestartSafety:
         ordered = sorted(leaderless, key=lambda each: _is_unknown(each, node))
         names = tuple(each.name for each in ordered)
         first_partition = ordered[0]
-        several = names[0] if len(names) == 1 else f"{pluralize(len(names), 'partition')} ({first_of(names)})"
+        several = _partitions_text(names)
         cause, command = _reason(first_partition, node)
         detail = cause if len(names) == 1 else f"{first_partition.name}: {cause}"
         reason = f"no replica that may lead would be left of {several}: {detail}"
@@ -276,9 +276,16 @@ def _hold_for_unfit(node: int, unsafe: Sequence[_Partition], restarted: Collecti
             by_broker.setdefault(other, []).append(partition)
     first = min(by_broker)
     names = [each.name for each in by_broker[first]]
-    several = names[0] if len(names) == 1 else f"{pluralize(len(names), 'partition')} ({first_of(names)})"
+    several = _partitions_text(names)
     reason = f"Kafka may elect broker {first} for {several}, which it must not lead ({by_broker[first][0].unfit[first]})"
     return Hold(reason, SCAN_AGAIN, tuple(each.name for each in unsafe))
+
+
+def _partitions_text(names: Sequence[str]) -> str:
+    """A partition by its name; several by their number, with the first names."""
+    if len(names) == 1:
+        return names[0]
+    return f"{pluralize(len(names), 'partition')} ({first_of(names)})"
 
 
 def _is_unknown(partition: _Partition, node: int) -> bool:

@@ -397,6 +397,6 @@ def _neighbour(state: LogDirState, meta: MetaProperties) -> str | None:
             other = meta_around(state.place.at(path))
         except (SnaprebuildError, FormatError):
             continue
-        if other is not None and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id):
+        if other is not None and other.names_node_of(meta):
             return os.path.dirname(path)
     return None

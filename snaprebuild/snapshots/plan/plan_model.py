@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Protocol
 
 import msgspec
@@ -189,6 +190,10 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     def path(self) -> str:
         """Path of the partition directory."""
         return self.source.directory.path
+
+    def not_planned_with(self, left_out: Iterable[tuple[int, LeftOutReason]]) -> tuple[tuple[int, LeftOutReason], ...]:
+        """The offsets that are not planned and more of them, ascending, each with its reason."""
+        return tuple(sorted((*self.not_planned, *left_out), key=itemgetter(0)))
 
     @property
     def all_boundaries(self) -> tuple[BoundaryPlan, ...]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterable, Sequence
-from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
@@ -165,7 +164,7 @@ def without_writing(plan: PartitionPlan, judged: PartitionPlan, fate: Fate) -> P
     limited = PartitionPlan(source=plan.source, target=plan.target, log_end_offset=plan.log_end_offset, verdict=judged.verdict)
     return replace(
         replace(judged, boundaries=there) if there else limited,
-        not_planned=tuple(sorted((*plan.not_planned, *left_out), key=itemgetter(0))),
+        not_planned=plan.not_planned_with(left_out),
         fault=reason.text if is_needed_after(fate) else None,
         fate=fate,
         keeps_files=fate,
@@ -189,7 +188,7 @@ def without_removed_snapshots(plan: PartitionPlan, fates: Iterable[Fate]) -> tup
         plan,
         boundaries=boundaries,
         ready=tuple(each for each in plan.ready if each.boundary.offset not in lost),
-        not_planned=tuple(sorted((*plan.not_planned, *left_out), key=itemgetter(0))),
+        not_planned=plan.not_planned_with(left_out),
     )
     if plan.boundaries and not boundaries:  # nothing is read
         limited = replace(limited, min_read_bytes=0, max_read_bytes=0, retention_frees_ms=None)

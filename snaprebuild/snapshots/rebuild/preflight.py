@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 
 from msgspec.structs import replace
 
@@ -58,8 +57,14 @@ def _shown(plan: PartitionPlan) -> PartitionPlan:
         return plan
     reason = LeftOutReason(LeftOut.NOT_WRITABLE, blocked.text)
     left_out = [(each.offset, reason) for each in plan.boundaries]
-    not_planned = tuple(sorted((*plan.not_planned, *left_out), key=itemgetter(0)))
-    return replace(plan, boundaries=(), not_planned=not_planned, min_read_bytes=0, max_read_bytes=0, retention_frees_ms=None)
+    return replace(
+        plan,
+        boundaries=(),
+        not_planned=plan.not_planned_with(left_out),
+        min_read_bytes=0,
+        max_read_bytes=0,
+        retention_frees_ms=None,
+    )
 
 
 def blocked_by(plan: PartitionPlan, error: SnaprebuildError, directory: str, *, has_owner: bool = True) -> Blocked:

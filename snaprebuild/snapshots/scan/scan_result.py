@@ -240,20 +240,15 @@ class LogDirScan:
     @property
     def broker_epoch(self) -> int | None:
         """The broker epoch in the clean-shutdown marker, else in the metadata log; None if neither has it."""
-        marked = self._marked_epoch
+        marked = self.state.marked_epoch
         return self.registered_epoch if marked is None else marked
 
     @property
     def broker_epoch_source(self) -> EpochSource | None:
         """The file that shows the broker epoch; None without an epoch."""
-        if self._marked_epoch is not None:
+        if self.state.marked_epoch is not None:
             return EpochSource.CLEAN_SHUTDOWN_MARKER
         return None if self.registered_epoch is None else EpochSource.METADATA_LOG
-
-    @property
-    def _marked_epoch(self) -> int | None:
-        clean = self.state.clean_shutdown
-        return None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch
 
 
 class ScanResult(msgspec.Struct, frozen=True):

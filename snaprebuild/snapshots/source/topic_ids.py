@@ -108,7 +108,7 @@ def broker_readiness(replicas: Sequence[ReplicaPlace], properties: Properties | 
     next_start = None
     if properties is not None:
         next_start = NextStart(protocol=protocol_of(properties), has_remote_storage=has_remote_storage(properties))
-    has_kraft_roles = properties is not None and bool((properties.get("process.roles") or "").strip())
+    has_kraft_roles = properties is not None and properties.has_kraft_roles
     return tuple(_judged(own, next_start, configured, has_kraft_roles=has_kraft_roles) for own in by_broker.values())
 
 

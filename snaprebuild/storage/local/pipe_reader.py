@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -40,7 +41,8 @@ def piped(write: Callable[[str], None]) -> Iterator[Callable[[int], bytes]]:
             raise failures[0]
         return data
 
-    thread = threading.Thread(target=run, name="piped", daemon=True)
+    # What it reads has the limits of this thread.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="piped", daemon=True)
     try:
         start_thread(thread)
     except BaseException:

@@ -27,6 +27,7 @@ from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask
 from snaprebuild.snapshots.engine.schedule import run_partitions
 from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.source.second_look import LISTINGS_MAX
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.snapshots.verify import OnBoundary, PartitionVerdict, VerifyOutcome, verify_task
@@ -264,14 +265,14 @@ def tier_audit(
         if announce is not None:
             announce(audit.cost)
         turn.read(engine)
-    _replay_all(work, run, engine if turn is None else turn.judging, keep)
+    _replay_present(work, audits, run, engine if turn is None else turn.judging, keep)
     for each in work:
         each.finish()
         if turn is not None:
             turn.settle(each.audit)
         add_findings(each.audit, level)
     if level is AuditLevel.RECORDS:
-        check_records(audits)
+        check_records(audits, run)
     if turn is None:
         audit.store_findings += _limit_findings(audit)
     else:
@@ -280,6 +281,32 @@ def tier_audit(
     if cluster is not None:
         _compare_producer_ids(audit, cluster, run.clock)
     return audit
+
+
+def _without_deleted(work: list[_PartitionWork], audits: list[PartitionAudit]) -> list[_PartitionWork]:
+    """New work on the partitions of which copies were deleted while they were read, in the place of the old one.
+
+    Args:
+        work: on all partitions.
+        audits: their results, in the same order.
+    """
+    again = []
+    for place, old in enumerate(work):
+        audit = old.audit
+        if not audit.lost_file or audit.limit is not None:
+            continue
+        audit.lost_file = False
+        unread = [each for each in audit.readable if each.verdict in (SnapshotVerdict.NOT_READ, SnapshotVerdict.UNPROVEN)]
+        if not audit.leave_out_deleted(unread):
+            continue
+        fresh = PartitionAudit(audit.remote, [CopyAudit(each.copy) for each in audit.copies if each.copy.objects.by_kind])
+        read_copies(fresh)
+        work[place] = _PartitionWork(fresh, old.level, old.clock, old.starts)
+        audits[place] = fresh
+        if fresh.ends_are_known:
+            work[place].join(fresh.readable)
+        again.append(work[place])
+    return again
 
 
 def _planned_work(audits: Sequence[PartitionAudit], level: AuditLevel, clock: Clock, starts: LocalStarts) -> list[_PartitionWork]:
@@ -316,6 +343,23 @@ def _replay_all(work: Sequence[_PartitionWork], run: Run, engine: MakeEngine, ke
     for _ in range(RESTARTS_MAX):
         due = _replay(due, run, engine, keep)
     run.facts.forget_free_locks()
+
+
+def _replay_present(
+    work: list[_PartitionWork],
+    audits: list[PartitionAudit],
+    run: Run,
+    engine: MakeEngine,
+    keep: ProvenSnapshots | None,
+) -> None:
+    """Replays what is planned, and again the partitions of which copies were deleted meanwhile, without these."""
+    _replay_all(work, run, engine, keep)
+    for _ in range(LISTINGS_MAX - 1):
+        again = _without_deleted(work, audits)
+        if not again:
+            return
+        _read_without_replay(again, run.clock)
+        _replay_all(again, run, engine, keep)
 
 
 def _read_manifests(audits: Sequence[PartitionAudit]) -> None:

@@ -219,6 +219,7 @@ class PartitionAudit:
         replayed_from_offset: base offset of the first segment of the replay; None without one.
         local_log_start_offset: first offset on the leader's disk, as it was given; None if it was not.
         has_gap: a segment is damaged or cannot be read: what is above does not follow from what is below.
+        lost_file: an object could not be read that may have been deleted since the store was listed.
         limit: the limit of the run that ended the work on it, in words; None for none.
         begins_by_retention: retention has deleted what was below its first copy, and no hole is above.
         damaged_at: the least offset at which an object is damaged or could not be read; None if none is.
@@ -240,6 +241,7 @@ class PartitionAudit:
     begins_by_retention: bool = False
     damaged_at: int | None = None
     damaged_ids: set[bytes] = field(default_factory=set)
+    lost_file: bool = False
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -270,6 +272,13 @@ class PartitionAudit:
     ) -> None:
         """Adds a finding."""
         self.findings.append(Finding(code, severity, self.remote.place, message, offset, reason, is_unread, cause=cause))
+
+    def leave_out_deleted(self, copies: Sequence[CopyAudit]) -> bool:
+        """Leaves out those of some copies that were deleted since the store was listed. Whether any was."""
+        if not self.remote.leave_out_deleted([each.copy for each in copies]):
+            return False
+        self.copies = [each for each in self.copies if each.copy.segment_id in self.remote.copies]
+        return True
 
     def damaged(self, offset: int | None) -> None:
         """Records that an object is damaged or could not be read; None for an unknown offset."""
@@ -354,6 +363,7 @@ def read_copies(audit: PartitionAudit) -> None:
     """
     remote = audit.remote
     remote.read_facts([each.copy for each in audit.copies if not each.copy.missing])
+    audit.leave_out_deleted([each for each in audit.copies if each.copy.facts.fault is not None])
     for each in audit.copies:
         if each.copy.missing:
             _add_incomplete(audit, each)
@@ -451,7 +461,8 @@ def read_ends(audit: PartitionAudit) -> list[CopyAudit]:
         try:
             remote.read_end(each.copy)
         except (FormatError, ReadFailedError) as error:
-            each.not_read(error.message)
+            if not audit.leave_out_deleted([each]):
+                each.not_read(error.message)
             continue
         if each.copy.end_offset is not None:
             readable.append(each)
@@ -488,6 +499,7 @@ _PROOF = "the log of a replica that begins below it, or snaprebuild follower che
 
 def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
     """Adds the findings that follow from the verdicts."""
+    audit.findings += audit.remote.deleted_findings()
     for copy in audit.copies:
         if copy.verdict is SnapshotVerdict.SUSPECT:
             decides = "--level full may show which" if level is AuditLevel.STRUCTURE else _PROOF

@@ -8,7 +8,6 @@ follower may start any more.
 from __future__ import annotations
 
 import dataclasses
-import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -20,10 +19,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from formats.errors import FormatError
-from formats.limits import INT64_MAX
 from formats.remote.remote_log_metadata import TopicIdPartition
-from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import first_of
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, Knowledge, impossible_entries
 from snaprebuild.replay.segment_effect import RunningEffect
@@ -32,10 +29,11 @@ from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.engine.window_proof import Held
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.snapshots.verify import VerifyOutcome
-from snaprebuild.storage.log_dir import read_topic_id
+from snaprebuild.storage.log_dir import known_topic_id
 from snaprebuild.storage.partition_dir import ListedFile, PartitionDir
 from snaprebuild.tier.audit.copy_log import CopyLog, Stretch
 from snaprebuild.tier.audit.partition_audit import SnapshotVerdict
+from snaprebuild.tier.named_offsets import check_named_partitions, named_offset
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run
@@ -186,9 +184,6 @@ class WindowOutcome(VerifyOutcome):
             self.resume_at = judged.resume_at
 
 
-_FORM = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})", re.ASCII)
-
-
 # -------------------------------------------------------------------------------------------------- local log start offsets
 
 
@@ -226,16 +221,8 @@ class LocalStarts:
         Raises:
             UsageError: one that an option names is not there, or its name has several topic ids.
         """
+        check_named_partitions("--local-log-start", self.by_option, partitions)
         count = Counter((each.topic, each.partition) for each in partitions)
-        for place in self.by_option:
-            name = f"{place[0]}-{place[1]}"
-            if place not in count:
-                there = first_of(sorted(f"{topic}-{partition}" for topic, partition in count))
-                raise UsageError(f"--local-log-start: {name} is not in remote storage, which has {there}")
-            if count[place] > 1:
-                raise UsageError(
-                    f"--local-log-start: {name} has several topic ids in remote storage: use --log-dir, whose directories have the id"
-                )
         shared = {place for place, ids in count.items() if ids > 1}
         in_directories = {
             (topic, topic_id, partition): starts
@@ -264,25 +251,11 @@ def read_local_starts(options: Sequence[str], log_dirs: Sequence[str], run: Run)
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.
             start = max(source.checkpointed_log_start_offset, segments[0].base_offset)
             name = source.directory.name
-            in_directories.setdefault((name.topic, _topic_id(source.directory), name.partition), []).append(start)
+            in_directories.setdefault((name.topic, known_topic_id(source.directory), name.partition), []).append(start)
     for text in options:
-        place, offset = _parsed(text)
+        place, offset = named_offset("--local-log-start", text)
         by_option.setdefault(place, []).append(offset)
     return LocalStarts(by_option, in_directories)
-
-
-def _topic_id(directory: PartitionDir) -> bytes | None:
-    try:
-        return read_topic_id(directory)
-    except (FormatError, ReadFailedError):
-        return None
-
-
-def _parsed(text: str) -> tuple[tuple[str, int], int]:
-    match = _FORM.fullmatch(text)
-    if match is None or int(match["offset"]) > INT64_MAX:
-        raise UsageError(f"--local-log-start: expected TOPIC-PARTITION=OFFSET, as orders-0=1151, found {text!r}")
-    return (match["topic"], int(match["partition"])), int(match["offset"])
 
 
 # -------------------------------------------------------------------------------------------------------- choice of windows

@@ -306,6 +306,7 @@ def _judged(remote: RemotePartition, logs: RemoteLogs, topics: TopicEvidence) ->
         remote.read_facts(copy for copy in copies if not _is_restored_first(copy))
     except LimitReachedError as error:
         limit = error.message
+    remote.leave_out_deleted([copy for copy in remote.copies.values() if copy.facts.fault is not None])
     return _Judged(remote, standing_of_copies(remote, logs, topics), limit, topics.unproven_removals.get(remote.id.topic_id))
 
 
@@ -451,6 +452,7 @@ def _partition_findings(partition: InventoryPartition, judged: _Judged, logs: Re
     for state, code, severity, what in _STATE_FINDINGS:
         if counts[state]:
             yield Finding(code, severity, place, f"{pluralize(counts[state], 'copy', 'copies')} {what}", first[state])
+    yield from remote.deleted_findings()
     phantoms = [copy.start_offset for copy in partition.copies if copy.state is CopyState.PHANTOM]
     if phantoms:
         yield phantom_finding(place, phantoms)

@@ -7,7 +7,7 @@ files of the copy, and the broker id is in none. Nothing in remote storage prove
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from formats.limits import INT32_MAX
@@ -17,11 +17,12 @@ from formats.remote.aiven_custom_metadata import CustomMetadata, custom_values, 
 from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState
+from formats.text_lines import shown_json
 from snaprebuild.errors import DamagedCopyError, ReadFailedError
 from snaprebuild.published import EpochOrNone, Int64, Natural, OffsetOrNone, Part
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.store import OBJECT_SCHEME
-from snaprebuild.tier.remote_partition import LOG_OF, RemoteCopy, RemotePartition
+from snaprebuild.tier.remote_partition import LOG_OF, PARTITION_MEMBERS, RemoteCopy, RemotePartition, json_member
 from snaprebuild.tier.upload.announce import WrittenCopy
 
 __all__ = [
@@ -178,20 +179,8 @@ def copy_record(remote: RemotePartition, copy: RemoteCopy, settings: RecordSetti
 
 
 def _started(remote: RemotePartition, record: RemoteSegment) -> RemoteSegment:
-    return RemoteSegment(
-        id=RemoteSegmentId(remote.id, record.segment_id),
-        segment_id=record.segment_id,
-        start_offset=record.start_offset,
-        end_offset=record.end_offset,
-        broker_id=record.broker_id,
-        max_timestamp_ms=record.max_timestamp_ms,
-        event_timestamp_ms=record.event_timestamp_ms,
-        leader_epochs=record.leader_epochs,
-        size_bytes=record.size_bytes,
-        custom_metadata=record.custom_metadata,
-        state=SegmentState.COPY_SEGMENT_STARTED,
-        txn_index_empty=record.txn_index_empty,
-    )
+    segment_id = RemoteSegmentId(remote.id, record.segment_id)
+    return replace(record, id=segment_id, state=SegmentState.COPY_SEGMENT_STARTED)
 
 
 def _sources_of_record(record: RemoteSegment) -> FactSources:
@@ -212,6 +201,8 @@ def _sources_of_record(record: RemoteSegment) -> FactSources:
 
 def _record_of_objects(remote: RemotePartition, copy: RemoteCopy, settings: RecordSettings) -> CopyRecord:
     is_aiven = copy.layout is TierLayout.AIVEN
+    if is_aiven:
+        _check_topic(remote, copy)
     end_source = FactSource.SEGMENT if copy.end_offset is None else FactSource.MANIFEST
     end_offset = remote.require_end(copy)
     epochs_source = FactSource.MANIFEST if copy.leader_epochs else FactSource.LEADER_EPOCHS
@@ -255,6 +246,20 @@ def _record_of_objects(remote: RemotePartition, copy: RemoteCopy, settings: Reco
         state=FactSource.UNPROVEN,
     )
     return CopyRecord(segment, sources)
+
+
+def _check_topic(remote: RemotePartition, copy: RemoteCopy) -> None:
+    """Makes sure that the topic in a manifest is that of the partition: keys alone do not show where a ``key.prefix`` ends.
+
+    Raises:
+        DamagedCopyError: it is another one.
+    """
+    if copy.facts.manifest is None:
+        return
+    topic = json_member(read_aiven_manifest(copy.facts.manifest).segment, *PARTITION_MEMBERS, "topicPartition", "topic")
+    if topic is not None and topic != remote.id.topic:
+        message = f"its manifest names the topic {shown_json(topic)}, and this partition is of {remote.id.topic}"
+        raise DamagedCopyError(message, path=remote.file_path(copy), segment_id=copy.segment_id)
 
 
 def _broker_id(copy: RemoteCopy) -> int:

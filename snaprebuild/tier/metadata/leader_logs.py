@@ -5,25 +5,22 @@ Source: ``LogManager.checkpointLogStartOffsets``, which has a line for each log 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
-from formats.limits import INT64_MAX
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import TopicIdPartition
-from snaprebuild.errors import ReadFailedError, UsageError
-from snaprebuild.findings import Finding, Severity, finding_of_error, first_of
+from snaprebuild.errors import ReadFailedError
+from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
 from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.tier.named_offsets import check_named_partitions, named_offset
 
 __all__ = ["LeaderLog", "LeaderLogs", "read_leader_logs"]
-
-_FORM = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>0|[1-9][0-9]{0,8})=(?P<offset>[0-9]{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +84,11 @@ class LeaderLogs:
         """The log with the greatest leader epoch, which is that of the leader or of its successor; None without any."""
         return max(self.logs.get(partition, ()), key=lambda each: each.last_epoch, default=None)
 
+    def first_local_offsets(self, partition: TopicIdPartition) -> frozenset[int]:
+        """First offsets on disk of the replicas."""
+        first = (each.first_local_offset for each in self.logs.get(partition, ()))
+        return frozenset(each for each in first if each is not None)
+
     def log_start_of(self, partition: TopicIdPartition) -> int | None:
         """The greatest log start offset of the replicas and the option: what is below it was never served again. None if unknown."""
         starts = [each.log_start_offset for each in self.logs.get(partition, ()) if each.log_start_offset is not None]
@@ -104,14 +106,7 @@ class LeaderLogs:
         Raises:
             UsageError: one is not, or its name has several topic ids.
         """
-        known = list(partitions)
-        for topic, number in self.log_starts:
-            count = sum((each.topic, each.partition) == (topic, number) for each in known)
-            if count == 0:
-                there = first_of(sorted(f"{each.topic}-{each.partition}" for each in known))
-                raise UsageError(f"--log-start: {topic}-{number} is not in remote storage, which has {there}")
-            if count > 1:
-                raise UsageError(f"--log-start: {topic}-{number} has several topic ids in remote storage: use --log-dir")
+        check_named_partitions("--log-start", self.log_starts, partitions)
 
 
 def read_leader_logs(log_dirs: Sequence[str], options: Sequence[str], run: Run) -> LeaderLogs:
@@ -127,7 +122,7 @@ def read_leader_logs(log_dirs: Sequence[str], options: Sequence[str], run: Run) 
     """
     log_starts: dict[tuple[str, int], int] = {}
     for text in options:
-        place, offset = _parsed(text)
+        place, offset = named_offset("--log-start", text)
         log_starts[place] = max(offset, log_starts.get(place, 0))
     logs: dict[TopicIdPartition, list[LeaderLog]] = {}
     findings: list[Finding] = []
@@ -157,10 +152,3 @@ def _leader_log(source: PartitionSource) -> LeaderLog:
     first = directory.segments[0].base_offset if directory.segments else None
     epochs = read_leader_epochs(directory) or ()
     return LeaderLog(directory.path, log_starts.get(directory.topic_partition), first, epochs, directory)
-
-
-def _parsed(text: str) -> tuple[tuple[str, int], int]:
-    match = _FORM.fullmatch(text)
-    if match is None or int(match["offset"]) > INT64_MAX:
-        raise UsageError(f"--log-start: expected TOPIC-PARTITION=OFFSET, as orders-0=1151, found {text!r}")
-    return (match["topic"], int(match["partition"])), int(match["offset"])

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from formats.errors import FormatError
-from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT
+from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.findings import pluralize
+from snaprebuild.findings import first_of, pluralize
 from snaprebuild.published import Natural, Part, Uuid
 from snaprebuild.storage.partition_names import TopicPartition, named
 from snaprebuild.storage.remote.listing import TierLayout
@@ -214,6 +214,7 @@ class PartitionContext:
         is_lost: that metadata partition is lost, as an option says, so that nothing shows which copies were deleted.
         has_no_log: log directories were named, and none of them has its log.
         is_log_start_typed: an option has a log start offset of the partition.
+        first_local_offsets: first offsets on disk of all replicas that were named.
     """
 
     logs: RemoteLogs
@@ -226,6 +227,7 @@ class PartitionContext:
     is_lost: bool = False
     has_no_log: bool = False
     is_log_start_typed: bool = False
+    first_local_offsets: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -313,6 +315,7 @@ class _CopyDecisions:
         gap_segments = self._gap_segments(gaps, included)
         self._check_gaps(gaps, gap_segments)
         self._check_served(included)
+        self._check_leader_epochs(included)
         records = [row.record for row in included if row.record is not None]
         part = MetadataPartition(
             **named(self._remote.id.topic, self._remote.id.partition),
@@ -384,12 +387,15 @@ class _CopyDecisions:
 
     def _read_records(self) -> None:
         self._remote.read_facts([row.copy for row in self._rows if not row.copy.missing])
+        self._leave_out_deleted([row for row in self._rows if row.copy.facts.fault is not None])
         for row in self._candidates:
             try:
                 row.record = copy_record(self._remote, row.copy, self._context.settings)
                 if row.copy.record is not None:
                     row.differences = differing_facts(self._remote, row.copy, self._context.settings)
             except (FormatError, ReadFailedError) as error:
+                if self._leave_out_deleted([row]):
+                    continue
                 is_unread = was_not_handed_out(error) or row.copy.facts.is_unread
                 self._faults.append((row.copy, error.message, is_unread))
                 if row.record is None:
@@ -398,6 +404,13 @@ class _CopyDecisions:
                     row.damage = error.message
             else:
                 self._note_damage(row)
+
+    def _leave_out_deleted(self, rows: Sequence[_Row]) -> bool:
+        """Leaves out those of some copies that were deleted since the store was listed. Whether any was."""
+        if not self._remote.leave_out_deleted([row.copy for row in rows]):
+            return False
+        self._rows = [row for row in self._rows if row.copy.segment_id in self._remote.copies]
+        return True
 
     def _note_damage(self, row: _Row) -> None:
         """Takes the damage that the facts of a copy show, which its record in the metadata log does not."""
@@ -557,16 +570,17 @@ class _CopyDecisions:
 
         Source: ``RemoteLogManager.findLogStartOffset``.
         """
-        leader = self._context.leader
-        if self._context.is_log_start_typed or leader is None or leader.first_local_offset != log_start:
+        if self._context.is_log_start_typed or log_start not in self._context.first_local_offsets:
             return
         below = [row for row in self._rows if row.decision is CopyDecision.BELOW_LOG_START and row.copy.record is None]
         if any(_known_end(row) == log_start for row in below):
             name = f"{self._remote.id.topic}-{self._remote.id.partition}"
+            first = min(row.copy.start_offset for row in below)
             message = (
-                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist. A "
-                f"leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the brokers, and correct "
-                f"the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with --log-start {name}={log_start}"
+                f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist, "
+                f"from {first} on. A leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the "
+                f"brokers, and correct {LOG_START_OFFSET_CHECKPOINT} and {LEADER_EPOCH_CHECKPOINT} of each replica. Else confirm it "
+                f"with --log-start {name}={log_start}"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_MOVED, message=message, offset=log_start))
 
@@ -653,6 +667,28 @@ class _CopyDecisions:
                 message = f"with these records offset {unserved} would be read from another copy than {row.copy.start_offset}"
                 self._refusals.append(RecordsRefusal(cause=RefusalCause.NOT_SERVED, message=message, offset=unserved))
                 return
+
+    def _check_leader_epochs(self, included: Sequence[_Row]) -> None:
+        """Refuses copies of offsets for which the leader's log has no leader epoch: it serves none of them.
+
+        A log start offset that moves cuts the leader epochs, too (``UnifiedLog.maybeIncrementLogStartOffset``).
+        """
+        leader = self._context.leader
+        if leader is None or not leader.leader_epochs or not included:
+            return
+        first = max(_segment_of(included[0]).start_offset, self._context.log_start_offset or 0)
+        known_from = leader.leader_epochs[0].start_offset
+        if first < known_from:
+            starts = dict[int, int]()
+            for row in included:
+                for entry in _segment_of(row).leader_epochs:
+                    starts.setdefault(entry.epoch, entry.start_offset)
+            lines = first_of([f"{epoch} {start}" for epoch, start in starts.items()])
+            message = (
+                f"brokers serve none of the offsets {first} to {known_from - 1}: {LEADER_EPOCH_CHECKPOINT} of {leader.path} begins at "
+                f"{known_from}. The copies have the lines {lines}: correct the file in each replica while its broker is stopped"
+            )
+            self._refusals.append(RecordsRefusal(cause=RefusalCause.NOT_SERVED, message=message, offset=first))
 
 
 def _unrecorded_decision(state: CopyState | None, *, is_given: bool) -> CopyDecision:

@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.findings import pluralize
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion, ExpectedLeader, RetentionSettings, first_pass
+from snaprebuild.tier.expiration import ExpectedDeletion, ExpectedLeader, RetentionSettings, expired_copies
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs
 from snaprebuild.tier.metadata.partition_records import PartitionRecords
+from snaprebuild.tier.remote_log import RemoteLog
 from snaprebuild.tier.upload.announce import Announcement, Announcer
 
 __all__ = ["check_cluster", "check_deletions", "expected_deletions", "produce_records"]
@@ -99,7 +100,10 @@ def expected_deletions(
         if log is None or not log.leader_epochs or start is None:
             message = "what the first pass of its leader deletes is unknown: name the leader's log directory with --log-dir"
             raise RefusedError(message, path=each.remote.place)
-        segments = [record.segment for record in each.records]
+        remote = RemoteLog()
+        for record in each.records:
+            remote.take(record.segment)
+            remote.take(record.written.finished)
         state = ExpectedLeader(
             log_start_offset=start,
             log_end_offset=log.log_end_offset(),
@@ -107,7 +111,7 @@ def expected_deletions(
             # Up to 4.3 a leader whose copying is off knows no uploaded offset, and counts each segment on disk.
             local_only_bytes=sum(size for _, size in log.segment_sizes),
         )
-        deletions += first_pass(segments, state, retention, now_ms)
+        deletions += [copy.document() for copy in expired_copies(remote, state, retention, now_ms)]
     return deletions
 
 

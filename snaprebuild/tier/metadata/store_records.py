@@ -19,9 +19,9 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, Severity, pluralize, unread_paths
 from snaprebuild.published import Document, Natural, Part, Positive
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
+from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.inventory.inventory import phantom_finding
 from snaprebuild.tier.metadata.copy_record import RecordSettings
-from snaprebuild.tier.metadata.first_pass import ExpectedDeletion
 from snaprebuild.tier.metadata.leader_logs import LeaderLogs
 from snaprebuild.tier.metadata.partition_records import (
     CopyDecision,
@@ -234,6 +234,7 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         allow_gaps=request.allow_gaps,
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
+        first_local_offsets=request.leaders.first_local_offsets(partition),
         has_no_log=request.leaders.has_no_log(partition),
         is_log_start_typed=(partition.topic, partition.partition) in request.leaders.log_starts,
     )
@@ -332,6 +333,7 @@ def _object_findings(records: PartitionRecords) -> Iterator[Finding]:
     remote = records.remote
     place = remote.place
     yield from unreadable_objects(place, iceberg=sum(copy.missing == ICEBERG_LACKS for copy in remote.copies.values()))
+    yield from remote.deleted_findings()
     phantoms = sorted(copy.start_offset for copy in remote.copies.values() if _is_phantom(copy))
     if phantoms:
         yield phantom_finding(place, phantoms)

@@ -124,10 +124,9 @@ class UploadSources:
         """The broker that uploads a replica, and how to see that it registered again."""
         state = source.log_dir
         meta = state.meta
-        clean = state.clean_shutdown
         node_id = None if meta is None else meta.node_id
         read = self._verdicts.compared.metadata_of(state).read
-        marked = None if clean is None or (clean.broker_epoch or 0) < 0 else clean.broker_epoch
+        marked = state.marked_epoch
         epoch = self._broker_epoch if self._broker_epoch is not None else marked
         if epoch is None and read is not None and node_id is not None and node_id in read.image.brokers:
             epoch = read.image.brokers[node_id].epoch

@@ -1,24 +1,33 @@
-"""What a leader deletes in its first pass after it has read the records: by log start offset, retention and leader epochs.
+"""What a leader deletes from remote storage in one pass of its expiration task: by log start offset, retention and leader epochs.
 
 Source: ``RemoteLogManager.RLMExpirationTask.cleanupExpiredRemoteLogSegments``, ``RemoteLogRetentionHandler``.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.remote_log_metadata import RemoteSegment
+from formats.remote.remote_log_metadata import RemoteSegment, SegmentState
 from snaprebuild.published import Natural, Part, Uuid
-from snaprebuild.tier.remote_log import LogLineage, epochs_with_records
+from snaprebuild.tier.remote_log import LogLineage, RemoteLog, epochs_with_records
 
-__all__ = ["DeletionReason", "ExpectedDeletion", "ExpectedLeader", "RetentionSettings", "first_pass"]
+__all__ = [
+    "UNLIMITED",
+    "DeletionReason",
+    "ExpectedDeletion",
+    "ExpectedLeader",
+    "ExpiredCopy",
+    "RetentionSettings",
+    "expired_copies",
+]
 
 NO_LIMIT = -1
+
+PRESENT = (SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED)
+"""States of copies that the task looks at: it has begun to delete the others before."""
 
 
 class DeletionReason(StrEnum):
@@ -45,6 +54,21 @@ class ExpectedDeletion(Part, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class ExpiredCopy:
+    """A copy that the task deletes, and why."""
+
+    segment: RemoteSegment
+    reason: DeletionReason
+
+    def document(self) -> ExpectedDeletion:
+        """The copy in documents."""
+        segment = self.segment
+        return ExpectedDeletion(
+            segment_id=uuid_to_text(segment.segment_id), start_offset=segment.start_offset, deletion_reason=self.reason
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RetentionSettings:
     """The retention of a topic.
 
@@ -55,6 +79,10 @@ class RetentionSettings:
 
     retention_ms: int
     retention_bytes: int
+
+
+UNLIMITED = RetentionSettings(NO_LIMIT, NO_LIMIT)
+"""The retention of a topic that keeps everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,46 +102,45 @@ class ExpectedLeader:
     local_only_bytes: int
 
 
-def first_pass(
-    segments: Sequence[RemoteSegment], leader: ExpectedLeader, settings: RetentionSettings, now_ms: int
-) -> list[ExpectedDeletion]:
-    """The copies that the first pass deletes, in its order.
+def expired_copies(log: RemoteLog, leader: ExpectedLeader, settings: RetentionSettings, now_ms: int) -> list[ExpiredCopy]:
+    """The copies that one pass deletes, in its order.
 
     Args:
-        segments: all copies that the records name, each finished.
+        log: the copies as brokers have them.
         leader: its log.
         settings: of the topic.
         now_ms: when the pass runs, ms since 1970.
     """
-    work = _Pass(segments, leader, settings, now_ms)
+    work = _Pass(log, leader, settings, now_ms)
     work.delete_by_retention()
     work.delete_by_leader_epochs()
-    return work.deletions
+    return work.expired
 
 
 class _Pass:
     """One pass, which looks at each copy once.
 
     Attributes:
-        deletions: in the order of the pass.
+        expired: in the order of the pass.
     """
 
-    def __init__(self, segments: Sequence[RemoteSegment], leader: ExpectedLeader, settings: RetentionSettings, now_ms: int) -> None:
-        self.deletions: list[ExpectedDeletion] = []
-        self._deleted_ids: set[bytes] = set()
-        self._segments = segments
+    def __init__(self, log: RemoteLog, leader: ExpectedLeader, settings: RetentionSettings, now_ms: int) -> None:
+        self.expired: list[ExpiredCopy] = []
+        self._expired_ids: set[bytes] = set()
+        self._log = log
+        self._present = [each for each in log.segments.values() if each.state in PRESENT]
         self._settings = settings
         self._newest_expired_ms = now_ms - settings.retention_ms
         self._log_start_offset = leader.log_start_offset
         self._epochs = sorted(epochs_with_records(leader.leader_epochs))
         self._first_epoch = leader.leader_epochs[0].epoch
         lineage = LogLineage(leader.leader_epochs, leader.log_end_offset)
-        self._valid_ids = {each.segment_id for each in segments if lineage.holds(each)}
+        self._valid_ids = {each.segment_id for each in self._present if lineage.holds(each)}
         """Ids of the copies that belong to the log."""
         self._excess_bytes = 0
         """Bytes by which the log is larger than its retention, without what is deleted."""
         if settings.retention_bytes > NO_LIMIT:
-            valid_bytes = sum(each.size_bytes for each in segments if self._is_valid(each))
+            valid_bytes = sum(each.size_bytes for each in self._present if self._is_valid(each))
             self._excess_bytes = max(0, leader.local_only_bytes + valid_bytes - settings.retention_bytes)
 
     def delete_by_retention(self) -> None:
@@ -121,11 +148,10 @@ class _Pass:
 
         A copy of several epochs is listed in each of them. One look is enough: a copy that is neither deleted nor valid stays so.
         """
-        copies = _copies_by_epoch(self._segments)
         seen_ids: set[bytes] = set()
         for epoch in self._epochs:
-            for segment in copies[epoch]:
-                if segment.segment_id in seen_ids:
+            for segment in self._log.listed(epoch):
+                if segment.state not in PRESENT or segment.segment_id in seen_ids:
                     continue
                 seen_ids.add(segment.segment_id)
                 reason = self._reason(segment)
@@ -136,9 +162,9 @@ class _Pass:
 
     def delete_by_leader_epochs(self) -> None:
         """Deletes copies of the epochs below the first one of the leader."""
-        for segment in self._segments:
-            is_deleted = segment.segment_id in self._deleted_ids
-            if not is_deleted and all(entry.epoch < self._first_epoch for entry in segment.leader_epochs):
+        for segment in self._present:
+            is_expired = segment.segment_id in self._expired_ids
+            if not is_expired and all(entry.epoch < self._first_epoch for entry in segment.leader_epochs):
                 self._delete(segment, DeletionReason.LEADER_EPOCHS)
 
     def _is_valid(self, segment: RemoteSegment) -> bool:
@@ -159,16 +185,5 @@ class _Pass:
         return None
 
     def _delete(self, segment: RemoteSegment, reason: DeletionReason) -> None:
-        self._deleted_ids.add(segment.segment_id)
-        self.deletions.append(
-            ExpectedDeletion(segment_id=uuid_to_text(segment.segment_id), start_offset=segment.start_offset, deletion_reason=reason)
-        )
-
-
-def _copies_by_epoch(segments: Sequence[RemoteSegment]) -> dict[int, list[RemoteSegment]]:
-    """The copies of each leader epoch, by their first offsets."""
-    copies: dict[int, list[RemoteSegment]] = defaultdict(list)
-    for segment in sorted(segments, key=lambda each: each.start_offset):
-        for epoch in {entry.epoch for entry in segment.leader_epochs}:
-            copies[epoch].append(segment)
-    return copies
+        self._expired_ids.add(segment.segment_id)
+        self.expired.append(ExpiredCopy(segment, reason))
