@@ -81,7 +81,8 @@ COMMAND_ONLY = frozenset(
 _COMMANDS = re.compile(r"snaprebuild .*|`[^-`][^`]*`")
 """Commands in a sentence. Text in backticks that begins with an option is no command."""
 
-_OPTION = re.compile(r"(?<![\w/.-])--(?:set (?=\w+=)|output json\b|[a-z][a-z0-9-]*)")
+_OPTION = re.compile(r"(?<![\w/.-])--(?:set (?=\w+=)|output json\b|[a-z][a-z0-9-]*+(?! of the command))")
+"""An option, but none of a sentence that was changed already: a function of the library may call another one."""
 
 
 def names_arguments(call: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:

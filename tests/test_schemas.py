@@ -22,6 +22,13 @@ def test_each_is_a_schema(document: type[schemas.Document]) -> None:
     Draft202012Validator.check_schema(json.loads(schemas.file_of(document)[0].read_text()))
 
 
+@pytest.mark.parametrize("file", schemas.LINE_FILES, ids=lambda file: file.name)
+def test_no_schema_of_lines_is_stale(file: schemas.LineFile) -> None:
+    path, text = schemas.line_file(file)
+    assert path.read_text() == text, "run scripts/docs/build schemas"
+    Draft202012Validator.check_schema(json.loads(text))
+
+
 REQUEST_LOG = {"name", "replicaId", "request", "requestApiKeyName", "requestHeader", "response", "timestamp", "topics"}
 MEMBERS_OF_KAFKA = {"live_disk": {"directory.id"}, "live_follower": REQUEST_LOG}
 """What these programs read from files and the request log of Kafka."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LINES_SHOWN = 36
-ERRORS_SHOWN = 6
+ERRORS_SHOWN = 3
 WIDTH = 100
 ONLY_FOR_MANY = re.compile(r"(\d|\+) (snapshots|segments|partitions|copies|files|boundaries|topics)\b(?!\?)")
 """A fact that holds only as long as a live broker did not make exactly one of them."""

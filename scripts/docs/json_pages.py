@@ -21,6 +21,7 @@ COMMON_MIN = 3
 """An object that is on this number of pages, or on more, is on the page about all documents instead."""
 
 OF_ANOTHER = {
+    "audit-ledger": "tier-audit",
     "inspect-explain-snapshot": "inspect-explain",
     "receipt": "rebuild",
     "receipts": "undo",

@@ -1,4 +1,4 @@
-"""The schemas of the JSON documents, docs/schema: from the structs of `snaprebuild.documents`."""
+"""The schemas in docs/schema: of the JSON documents, from the structs of `snaprebuild.documents`, and of files of JSON lines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import inspect
 import json
 import pkgutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import msgspec
 import snaprebuild.documents
 from snaprebuild.documents.envelope import FirstMembers, LastMembers
 from snaprebuild.published import Document
+from snaprebuild.tier.ledger.ledger_file import CopyLine, LedgerHeader, RangeLine, RoundLine, SegmentLine, SyncLine
 
 ROOT = Path(__file__).resolve().parents[2]
 DIRECTORY = ROOT / "docs" / "schema"
@@ -105,7 +107,7 @@ def strict(schema: dict[str, Any], kind: type) -> dict[str, Any]:
     names = {name: name for name in schema["properties"]}
     may_be_absent = set[str]()
     if issubclass(kind, msgspec.Struct):
-        names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+        names |= dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
         may_be_absent = {field.encode_name for field in msgspec.structs.fields(kind) if field.default is msgspec.UNSET}
     properties = {}
     for name, each in schema["properties"].items():
@@ -138,6 +140,48 @@ def file_of(document: type[Document]) -> tuple[Path, str]:
     return DIRECTORY / f"{document.NAME}.schema.json", json.dumps(schema_of(document), indent=2, ensure_ascii=False) + "\n"
 
 
+@dataclass(frozen=True)
+class LineFile:
+    """A file of ours that has lines of several kinds.
+
+    Attributes:
+        name: of its schema.
+        title: of its schema.
+        lines: the struct of each kind of line.
+    """
+
+    name: str
+    title: str
+    lines: tuple[type[msgspec.Struct], ...]
+
+
+LINE_FILES = (
+    LineFile(
+        "audit-ledger",
+        "A line of the ledger that `snaprebuild tier audit --ledger` keeps (JSON lines)",
+        (LedgerHeader, RoundLine, SegmentLine, RangeLine, CopyLine, SyncLine),
+    ),
+)
+
+
+def schema_of_lines(file: LineFile) -> dict[str, Any]:
+    """The schema of each line of a file."""
+    references, components = msgspec.json.schema_components(file.lines, ref_template="#/$defs/{name}")
+    structs = structs_of(file.lines)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"{file.name}.schema.json",
+        "title": file.title,
+        "oneOf": list(references),
+        "$defs": {name: strict(schema, structs.get(name, object)) for name, schema in components.items()},
+    }
+
+
+def line_file(file: LineFile) -> tuple[Path, str]:
+    """The path and the text of the schema of a file with lines of several kinds."""
+    return DIRECTORY / f"{file.name}.schema.json", json.dumps(schema_of_lines(file), indent=2, ensure_ascii=False) + "\n"
+
+
 def texts() -> dict[Path, str]:
     """The text of each schema by its path."""
-    return dict(file_of(each) for each in documents())
+    return dict([*(file_of(each) for each in documents()), *(line_file(each) for each in LINE_FILES)])

@@ -490,7 +490,7 @@ class Round:
 
     @property
     def sent_bytes_max(self) -> dict[int, int]:
-        """Of the large partitions, by number; see ``with_sizes``."""
+        """By number of a large partition, the bytes of rows of one segment that are sent to the task that replays."""
         return {number: sent_bytes_of_segment(self.segments[number], self.chunk_bytes) for number in self.large}
 
     def sent_jobs(self) -> dict[int, Job | WholeUnlessLarge]:

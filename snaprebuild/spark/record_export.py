@@ -22,7 +22,7 @@ from snaprebuild.consume.partition_result import ReadPartition
 from snaprebuild.consume.record_export import ExportedPartition, export_partition, publish, remove_unnamed_files
 from snaprebuild.consume.record_query import RecordQuery
 from snaprebuild.consume.record_source import RecordSource
-from snaprebuild.errors import SnaprebuildError, UsageError, WriteFailedError
+from snaprebuild.errors import SnaprebuildError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_task import to_domain_error
 from snaprebuild.spark import read_rows
@@ -86,8 +86,8 @@ def export_on_spark(
     try:
         for logs in _waves(source.logs):
             outcomes = _exported(engine, logs, query, directory)
-            for number in range(len(logs)):
-                outcome = outcomes[number]
+            for number, log in enumerate(logs):
+                outcome = outcomes.get(number, StorageError("the result of its task did not arrive", path=log.place))
                 if isinstance(outcome, Exception):
                     raise outcome
                 findings += outcome.findings

@@ -459,7 +459,8 @@ UNRECORDED = {
         "tier-orphan",
         Severity.FINDING,
         "without a record in the metadata log, so that nothing proves what they are. Another cluster or plugin wrote them, or "
-        "their records are gone. Check that no other cluster uses this store before you delete them",
+        "their records are gone: `snaprebuild tier metadata` rebuilds those. Check that no other cluster uses this store before you "
+        "delete them",
     ),
     CopyState.ANOTHER_CLUSTER: (
         "tier-another-cluster",

@@ -246,13 +246,14 @@ def facts_recorded(segment: RemoteSegment, store: CopyStore) -> list[object]:
 def rebuild(cluster: TieredCluster, store: CopyStore, replicas: dict[int, tuple[int, ...]], receipt: Path) -> None:
     """The metadata topic is lost and made again; its directories are written while all brokers are stopped.
 
-    A leader that is elected meanwhile finds no records and moves its log start offset: the old ones are put back.
+    A leader that is elected meanwhile finds no records, and moves its log start offset and its leader epochs: the old ones are put back.
     """
     checkpoints = [each / "log-start-offset-checkpoint" for each in cluster.log_dirs]
-    log_starts = [each.read_text() for each in checkpoints]
+    checkpoints += [path for each in cluster.log_dirs for path in each.glob("[a-z]*-0/leader-epoch-checkpoint")]
+    texts = [each.read_text() for each in checkpoints]
     cluster.recreate_metadata_topic(replicas)
     cluster.stop()
-    for checkpoint, text in zip(checkpoints, log_starts, strict=True):
+    for checkpoint, text in zip(checkpoints, texts, strict=True):
         checkpoint.write_text(text)
     for log_dir in cluster.log_dirs:
         for directory in log_dir.glob(f"{METADATA}-*"):

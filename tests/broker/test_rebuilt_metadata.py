@@ -163,6 +163,12 @@ def test_a_broker_that_ran_without_records_has_moved_its_log_starts(
         (partition,) = refused.document["partitions"]
         assert [each["cause"] for each in partition["refusals"]] == ["log-start-moved"]
         checkpoint.write_text(checkpoint.read_text().replace(moved, "left 0 0"))
+        refused = in_json_process("tier metadata", *words)
+        (partition,) = refused.document["partitions"]
+        assert (refused.exit_code, [each["cause"] for each in partition["refusals"]]) == (3, ["not-served"])
+        epochs = node.log_dir / "left-0" / "leader-epoch-checkpoint"
+        assert f"0 {first_local}" in epochs.read_text().splitlines()
+        epochs.write_text(epochs.read_text().replace(f"0 {first_local}", "0 0"))
         run = in_json_process("tier metadata", *words)
         assert run.exit_code == 0, run.stderr
         node.start()

@@ -63,7 +63,8 @@ def add_scram_user(node: KafkaNode) -> None:
 
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     user = UserScramCredentialUpsertion("reader", info, SCRAM_SECRET.encode())
-    for future in AdminClient({"bootstrap.servers": node.address}).alter_user_scram_credentials([user]).values():
+    admin = AdminClient({"bootstrap.servers": node.address})
+    for future in admin.alter_user_scram_credentials([user]).values():
         future.result(SECONDS)
 
 
@@ -103,14 +104,17 @@ def test_who_may_read_reads_the_same(port: str, lines: str, node: KafkaNode, tmp
     run = in_json("tier inventory", node.remote_dir, *words)
     plain = in_json("tier inventory", node.remote_dir, "--bootstrap-server", node.address)
     assert (run.exit_code, run.document["verified"]) == (plain.exit_code, plain.document["verified"]) == (0, True), run.stderr
-    assert run.document["totals"] == plain.document["totals"]
-    assert run.document["totals"]["live"] > 3
+    assert run.document["states"] == plain.document["states"]
+    assert {each["state"] for each in run.document["states"]} == {"live"}
     assert not [secret for secret in SECRETS if secret in run.stdout + run.stderr]
 
 
 LOGIN = "check security.protocol, sasl.mechanism, sasl.username and sasl.password, in the file of --command-config"
 CERTIFICATES = "check security.protocol and the settings of ssl, such as ssl.ca.location, in the file of --command-config"
 CONNECTION = "check --bootstrap-server, and security.protocol and the settings of ssl, in the file of --command-config"
+
+CERTIFICATES_OR_CONNECTION = (CERTIFICATES, CONNECTION)
+"""The library reports some broken handshakes as errors of TLS or as closed connections, as they come."""
 
 
 @pytest.mark.parametrize(
@@ -123,18 +127,20 @@ CONNECTION = "check --bootstrap-server, and security.protocol and the settings o
         ("secure_port", f"security.protocol=SASL_SSL\n{WITH_PLAIN}", CERTIFICATES),
         ("secure_port", "security.protocol=PLAINTEXT\n", CONNECTION),
         ("secure_port", TLS, CONNECTION),
-        ("tls_port", TLS, CONNECTION),
+        ("tls_port", TLS, CERTIFICATES_OR_CONNECTION),
         (
             "tls_port",
             f"{TLS}ssl.certificate.location={{other}}/certificate.pem\nssl.key.location={{other}}/keystore.pem\n",
             CONNECTION,
         ),
-        ("port", TLS, CONNECTION),
-        ("port", SERVER + WITH_PLAIN, CONNECTION),
+        ("port", TLS, CERTIFICATES_OR_CONNECTION),
+        ("port", SERVER + WITH_PLAIN, CERTIFICATES_OR_CONNECTION),
         ("port", f"security.protocol=SASL_PLAINTEXT\n{WITH_PLAIN}", LOGIN),
     ],
 )
-def test_who_may_not_read_gets_one_error(port: str, lines: str, advice: str, node: KafkaNode, tmp_path: Path) -> None:
+def test_who_may_not_read_gets_one_error(
+    port: str, lines: str, advice: str | tuple[str, ...], node: KafkaNode, tmp_path: Path
+) -> None:
     """It names the server and the settings, and comes before the time for an answer is over."""
     server = f"127.0.0.1:{getattr(node, port)}"
     run = snaprebuild(
@@ -143,7 +149,7 @@ def test_who_may_not_read_gets_one_error(port: str, lines: str, advice: str, nod
     assert run.exit_code == 5
     (line,) = run.stderr.splitlines()
     assert line.startswith(f"snaprebuild: {server}: the brokers do not answer: ")
-    assert line.endswith(f"; {advice}")
+    assert line.endswith(advice)
     assert "no answer within" not in line
     assert run.stdout == ""
     assert not [secret for secret in SECRETS if secret in line]
@@ -170,7 +176,7 @@ def test_no_output_of_any_verb_has_a_secret(node: KafkaNode, tmp_path: Path) -> 
     store = tmp_path / "store"
     shutil.copytree(node.remote_dir, store)
     first_snapshot = sorted(store.rglob("*.snapshot"))[1]
-    first_snapshot.write_bytes(first_snapshot.read_bytes()[:-1] + b"\0")  # which repair replaces
+    first_snapshot.write_bytes(first_snapshot.read_bytes()[:-1] + b"\0")  # which repair names, and leaves alone in this layout
     settings = client(
         node,
         tmp_path,
@@ -181,16 +187,16 @@ def test_no_output_of_any_verb_has_a_secret(node: KafkaNode, tmp_path: Path) -> 
     outputs.mkdir()
     runs = {
         "inventory": ("--keys", outputs / "keys.jsonl", "--metrics", outputs / "inventory.prom"),
-        "metadata": ("--log-dir", node.log_dir, "--records-file", outputs / "records.jsonl"),
+        "metadata": ("--log-start", "one-0=0", "--records-file", outputs / "records.jsonl"),
         "audit": ("--ledger", outputs / "ledger", "--metrics", outputs / "audit.prom", *AS_OF),
-        "repair": ("--receipt", outputs / "receipt", *AS_OF),
+        "repair": AS_OF,
     }
     for verb, words in runs.items():
         run = snaprebuild("tier", verb, store, *cluster, *words, "--save-json", outputs / f"{verb}.json", "-v")
-        assert run.exit_code in (0, 1, 4), (verb, run.stderr)
+        assert run.exit_code in ((3,) if verb == "repair" else (0, 1, 4)), (verb, run.stderr)
         assert not [secret for secret in SECRETS if secret in run.stdout + run.stderr], verb
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path != settings]
-    assert {path.name for path in written} >= {"keys.jsonl", "records.jsonl", "ledger", "receipt", "audit.prom", "repair.json"}
+    assert {path.name for path in written} >= {"keys.jsonl", "records.jsonl", "ledger", "audit.prom", "repair.json"}
     for path in written:
         assert not [secret for secret in SECRETS if secret.encode() in path.read_bytes()], path
     topic = RunningTopic(str(cluster[1]), {**read_client_config(str(settings)), "no.such.setting": WRONG_SECRET})

@@ -194,6 +194,20 @@ def test_a_stale_plan_names_a_partition_that_has_something_to_write(tmp_path: Pa
     assert "; none of them has anything to write. Nothing was written." in needless.error
 
 
+@pytest.mark.parametrize(
+    "words", ["scan", "verify", "plan", "rebuild --dry-run", "stage --dry-run --to {}/staged", "before-start --dry-run"]
+)
+def test_every_command_counts_the_fates_that_it_does_not_name(words: str, tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    (logs / "plain-0" / "partition.metadata").write_text("garbage\n")
+    (logs / "logappend-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
+    remove_snapshots(logs / "mixed-0", 1805)
+    verb, *options = words.format(tmp_path).split()
+    run = snaprebuild(verb, logs, *options)
+    assert "goes offline at the start: plain-0, malformed partition.metadata." in run.text
+    assert "Also: 1 other fate" in run.text
+
+
 @pytest.mark.parametrize("move", MOVES)
 def test_a_stale_plan_is_refused(move: str, tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)

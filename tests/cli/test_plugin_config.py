@@ -257,7 +257,7 @@ def test_a_bucket_with_the_credentials_of_its_broker(
 ) -> None:
     """The environment has others, which the store refuses. No output, object or receipt has the secret."""
     name = object_store.bucket()
-    store = object_store.upload(AIVEN / "plain" / "store" / "tier", f"s3://{name}/tier")
+    store = object_store.upload(AIVEN / "diseased" / "store" / "tier", f"s3://{name}/tier")
     secret = os.environ["AWS_SECRET_ACCESS_KEY"]
     file = properties(
         tmp_path,
@@ -288,7 +288,7 @@ def test_a_bucket_with_the_credentials_of_its_broker(
     assert refused.exit_code == 5
     for verb, words in runs.items():
         run = snaprebuild(*words, *told, "--save-json", outputs / f"{verb}.json", "-vv")
-        assert run.exit_code in (0, 1), (verb, run.stderr)
+        assert run.exit_code in (0, 1, 4), (verb, run.stderr)
         assert secret not in run.stdout + run.stderr, verb
         no_secret(run.stdout, run.stderr)
     uploaded = json.loads((outputs / "upload.json").read_text())

@@ -140,6 +140,7 @@ def test_every_public_call_that_raises_names_arguments() -> None:
 )
 def test_a_sentence_with_arguments(sentence: str, expected: str) -> None:
     assert with_arguments(sentence) == expected
+    assert with_arguments(expected) == expected
 
 
 def test_refusals_of_uploaders_name_arguments(tmp_path: Path) -> None:

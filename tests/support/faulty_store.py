@@ -196,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self._list(name.rstrip("/"), {name: values[0] for name, values in query.items()})
             return
-        data = self.store.objects.get(name)
+        data = None if fault == "gone" else self.store.objects.get(name)
         if data is None:
             self._error(404, "NoSuchKey")
             return
@@ -208,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers |= self.store.metadata.get(name, {})
         if fault == "unmeasured":
             headers["length"] = ""
-        span = self.headers.get("Range")
+        span = None if fault == "whole" else self.headers.get("Range")
         if span is None:
             self._answer(200, data, cut=len(data) // 2 if fault == "short" else None, **headers)
             return

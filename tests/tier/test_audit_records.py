@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import in_json
@@ -12,6 +13,7 @@ from tiers import Copy, write_tier
 
 from formats.checksum import crc32c
 from snaprebuild.errors import LimitReachedError
+from snaprebuild.snapshots.engine import schedule
 from snaprebuild.tier.audit import record_check
 
 TIERED = FIXTURES / "tiered-local"
@@ -106,8 +108,33 @@ def test_a_limit_says_whose_records_were_not_decoded(monkeypatch: pytest.MonkeyP
     def stop(*_: object) -> None:
         raise LimitReachedError("enough")
 
-    monkeypatch.setattr(record_check, "_check_copy", stop)
+    monkeypatch.setattr(record_check._SegmentCheck, "read", stop)
     run = in_json("tier audit", TIERED / "remote", "--level", "records", *AS_OF)
     (found,) = [each["message"] for each in run.document["findings"] if each["code"] == "tier-limit"]
     assert found.startswith("enough: the records of ")
     assert run.exit_code == 1
+
+
+def test_workers_read_what_one_process_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Findings in the order of the copies, and each record once."""
+    store = Path(shutil.copytree(TIERED / "remote", tmp_path / "remote"))
+    for path in sorted(store.rglob("*.log"))[::3]:
+        data = bytearray(path.read_bytes())
+        data[900] ^= 0xFF
+        path.write_bytes(data)
+    line = ("tier audit", store, "--level", "records", "--as-of", "2026-11-21")
+    here = in_json(*line, "--jobs", 1).document
+    monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
+    pools = []
+    started = schedule.WorkerPool
+
+    def counted(*arguments: Any) -> Any:
+        pools.append(arguments[3])
+        return started(*arguments)
+
+    monkeypatch.setattr(schedule, "WorkerPool", counted)
+    there = in_json(*line, "--jobs", 2).document
+    assert record_check._read_copies in pools
+    for member in ("findings", "partitions", "totals", "exit_code"):
+        assert there[member] == here[member]
+    assert "tier-damaged-records" in {each["code"] for each in here["findings"]}

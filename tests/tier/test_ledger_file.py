@@ -5,17 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import in_json
+from documents import validator_of
 from generated_stores import generated_store
+from manifests import AIVEN, LONG_AGO
 from tiers import id_text
 
 from formats.errors import BadMagicError
 from formats.log.batch_headers import BytesSegment, Tail, TailKind
 from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.published import line_of
 from snaprebuild.replay.segment_summary import SegmentSummary, summarise_pieces
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.storage.store import FileIdentity
 from snaprebuild.tier.ledger.kept_summary import kept_bytes, kept_pieces
-from snaprebuild.tier.ledger.ledger_file import SCHEMA, AuditLedger, CopyKey
+from snaprebuild.tier.ledger.ledger_file import SCHEMA, AuditLedger, CopyKey, SyncLine
 
 KEY = CopyKey(id_text(bytes(16)), "0" * 32)
 STORE = "/store"
@@ -187,3 +191,19 @@ def test_half_a_line_of_a_killed_run_is_removed(tmp_path: Path) -> None:
     with AuditLedger.open(str(path), STORE) as ledger:
         assert [ledger.range(KEY, of) is not None for of in ("snapshot:all", "snapshot:0+4")] == [True, False]
         assert path.read_bytes() == running[: running[:-1].rindex(b"\n") + 1]
+
+
+def test_each_line_of_a_real_ledger_is_valid_by_the_schema(tmp_path: Path) -> None:
+    """Three runs: the first is stopped by its limit, the last begins a round."""
+    ledger = tmp_path / "ledger"
+    words = ("tier audit", AIVEN / "diseased" / "store", "--ledger", ledger, *LONG_AGO)
+    for limit in (("--set", "max_read_bytes=200000"), (), ()):
+        in_json(*words, *limit)
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert {line.get("step") for line in lines} - {"sync"} == {None, "segment", "range", "copy", "round"}
+    lines.append(json.loads(line_of(SyncLine(size_bytes=1))))  # a run of some seconds writes it
+    validator = validator_of("audit-ledger")
+    for line in lines:
+        validator.validate(line)
+    for line in ({**lines[0], "more": 1}, {**lines[1], "step": "other"}, {name: lines[0][name] for name in list(lines[0])[1:]}):
+        assert not validator.is_valid(line)

@@ -209,6 +209,9 @@ def test_without_settings_of_the_plugin_nothing_is_written(tmp_path: Path) -> No
     assert causes == {"log-start-unknown", "settings-unknown"}
     run = in_json("tier metadata", store)
     assert (run.exit_code, run.codes["tier-metadata-refused"]) == (0, 2)
+    shown = snaprebuild("tier", "metadata", store)
+    assert "\nNext: before records are written, give what stderr lists for each partition.\n" in shown.stdout
+    assert "give --log-dir or --log-start" in shown.stderr
     run = snaprebuild("tier", "metadata", store, "--custom-metadata", "REMOTE_SIZE,SIZE")
     assert (run.exit_code, "found SIZE" in run.stderr.replace("'", "")) == (2, True)
 
@@ -357,6 +360,15 @@ def test_a_log_start_at_the_first_offset_on_disk_may_be_the_mark_of_the_loss(tmp
     first, second = started(1, 0, 9), started(2, 10, 19)
     log = metadata_log(tmp_path, first, update(first), second, update(second))
     assert causes(in_json("tier metadata", store, "--log-dir", leader, "--metadata-log", log).document) == []
+
+
+def test_offsets_without_a_leader_epoch_are_not_served(tmp_path: Path) -> None:
+    """The log start offset was put back, and the leader epochs are still cut."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    run = in_json("tier metadata", store, "--log-dir", leader_of(tmp_path, 5, 20, (0, 20)))
+    assert (causes(run.document), run.document["partitions"][0]["refusals"][0]["offset"]) == (["not-served"], 5)
+    healthy = in_json("tier metadata", store, "--log-dir", leader_of(tmp_path / "other", 5, 20, (0, 5)))
+    assert causes(healthy.document) == []
 
 
 def test_any_replica_shows_that_the_log_start_may_have_moved(tmp_path: Path) -> None:

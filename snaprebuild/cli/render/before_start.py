@@ -26,6 +26,10 @@ from snaprebuild.storage.partition_names import names_of
 __all__ = ["BeforeStartView", "reason_held"]
 
 
+AFTER_DEADLINE = Advice("run this command again at the next stop, with a later --deadline")
+"""What is left is as it was: the broker starts without it, and the same command goes on."""
+
+
 class BeforeStartView(View):
     """The snapshots that were written before a start, and what the start does. One line for the journal comes last."""
 
@@ -67,6 +71,8 @@ class BeforeStartView(View):
             words = ("before-start", *repeated_words("dry_run"))
             is_live = any(each.cause is FindingCause.LIVE_BROKER for each in result.findings)
             return Advice("stop the broker", words) if is_live else words
+        if any(each.cause is FindingCause.DEADLINE_PASSED for each in result.findings):
+            return AFTER_DEADLINE
         return AGAIN if _not_written(totals) else []
 
     def print_table(self) -> None:

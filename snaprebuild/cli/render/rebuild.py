@@ -158,7 +158,8 @@ def answer_with_start(answer: Answer, plans: Sequence[PartitionPlan], plan: Plan
         following = ["scan", *selected]
     elif not any(each.all_boundaries for each in plans):
         following = words_after(groups[0], selected)
-    return f"{fate_sentence(groups[0])} {text}", following
+    others = f" Also: {pluralize(len(groups) - 1, 'other fate')}." if len(groups) > 1 else ""
+    return f"{fate_sentence(groups[0])}{others} {text}", following
 
 
 def _print_readiness_notes(plan: Plan) -> None:

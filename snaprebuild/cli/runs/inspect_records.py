@@ -150,7 +150,7 @@ def _exported(
 
 def _check_engine(engine: EngineOptions, limit: int | None) -> None:
     """Raises UsageError if tasks of Spark would have to count records together."""
-    if engine.engine is EngineName.SPARK and limit is not None:
+    if engine.engine is EngineName.SPARK and limit is not None and given_options(["engine"]):
         raise UsageError(
             "--limit: counts the records of all partitions in turn, which tasks of Spark cannot; leave out one of the two"
         )

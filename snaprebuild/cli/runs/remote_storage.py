@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from snaprebuild.cli.begin_verb import check_file_path
-from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.file_kinds import AUDIT_LEDGER, check_directories, check_kind
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import RemoteOptions
 from snaprebuild.cli.runs.run_settings import stores_of
@@ -138,6 +138,7 @@ def opened_ledger(path: str | None, access: StoreAccess) -> Iterator[AuditLedger
         yield None
         return
     check_file_path("--ledger", path)
+    check_kind(path, AUDIT_LEDGER)
     check_outside_store(access.root, [path])
     with AuditLedger.open(path, access.root.path, access.key_prefix) as ledger:
         yield ledger

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from snaprebuild.cli.file_kinds import AUDIT_LEDGER, check_directories, check_kind
+from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.reading import EngineOptions
@@ -156,8 +156,6 @@ def judged_audit(
 def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the snapshots in remote storage with a replay."""
     out.begin(private_key=key_files(options))
-    if options.ledger is not None:
-        check_kind(options.ledger, AUDIT_LEDGER)
     configured = configured_store(store, s3, options, writes=False)
     options = configured.options(options)
     s3 = configured.s3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.file_kinds import AUDIT_LEDGER, check_directories, check_kind
+from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
@@ -23,8 +23,6 @@ __all__ = ["run_tier_repair"]
 def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """Writes the right snapshots into remote storage, unless ``dry_run``."""
     out.begin(private_key=key_files(options), receipt=options.receipt)
-    if options.ledger is not None:
-        check_kind(options.ledger, AUDIT_LEDGER)
     # The private keys of the broker only if they are named: the verb writes.
     configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)

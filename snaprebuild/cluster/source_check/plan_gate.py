@@ -18,7 +18,7 @@ from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources, replica_of
 from snaprebuild.cluster.source_check.verdict import SourceVerdict
 from snaprebuild.errors import DeadlinePassedError, SnaprebuildError
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.snapshots.destination.placement_rules import not_planned_findings, reason_for_distrust
 from snaprebuild.snapshots.engine.log_facts import check_deadline
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan
@@ -196,7 +196,8 @@ def _without_states_alone(plan: PartitionPlan) -> PartitionPlan:
 def _too_late(plan: PartitionPlan) -> tuple[PartitionPlan, list[Finding]]:
     """A replica without a verdict is not written to."""
     message = "the deadline passed before this replica was checked as a source: its missing snapshots are not rebuilt"
-    return _nothing(plan, message), [Finding("deadline-passed", Severity.FINDING, plan.path, message)]
+    cause = FindingCause.DEADLINE_PASSED
+    return _nothing(plan, message), [Finding("deadline-passed", Severity.FINDING, plan.path, message, cause=cause)]
 
 
 def _limited(

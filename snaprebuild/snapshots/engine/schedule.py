@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 from snaprebuild.errors import GoneFileError, ReadFailedError
 from snaprebuild.findings import Finding, finding_of_error
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, TaskQueue, run_here
-from snaprebuild.snapshots.engine.segment_reader import read_group
+from snaprebuild.snapshots.engine.segment_reader import Read, read_group
 from snaprebuild.snapshots.engine.worker_pool import WorkerPool
 from snaprebuild.snapshots.engine.worker_start import IN_PROCESS_BYTES_MAX
 from snaprebuild.snapshots.run import Run
@@ -26,7 +26,7 @@ from snaprebuild.snapshots.source.second_look import listed_now, read_in_rounds,
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.storage.store import Store
 
-__all__ = ["allowed_processors", "default_jobs", "read_partitions", "run_partitions", "run_tasks"]
+__all__ = ["allowed_processors", "default_jobs", "read_partitions", "run_on_this_machine", "run_partitions", "run_tasks"]
 
 log = logging.getLogger(__name__)
 
@@ -60,17 +60,24 @@ def run_tasks(tasks: Sequence[PartitionTask], run: Run) -> None:
     """Runs all tasks to completion: with the engine of the run, or with workers of this machine. One that fails stops no other."""
     with run.limits.active():
         if run.engine is None:
-            _run_on_this_machine(tasks, run)
+            run_on_this_machine(tasks, run)
         else:
             run.engine(tasks)
 
 
-def _run_on_this_machine(tasks: Sequence[PartitionTask], run: Run) -> None:
+def run_on_this_machine(tasks: Sequence[PartitionTask], run: Run, read: Read = read_group) -> None:
+    """Runs all tasks to completion with workers of this machine, or in this process if there is little to read.
+
+    Args:
+        tasks: one that fails stops no other.
+        run: how many workers.
+        read: a function of a module, called by the workers; what it gives for each segment is what the tasks take.
+    """
     queues = [TaskQueue(task) for task in tasks]
     for queue in queues:
         queue.refill()
     if sum(each.identity.size_bytes for queue in queues for each in queue.waiting) <= IN_PROCESS_BYTES_MAX:
-        run_here(queues, read_group)
+        run_here(queues, read)
         return
     devices = {task.device for task in tasks}
     per_disk = run.limits.io.readers_per_disk
@@ -79,10 +86,10 @@ def _run_on_this_machine(tasks: Sequence[PartitionTask], run: Run) -> None:
         worker_count = default_jobs(len(devices)) if per_disk is None else per_disk * len(devices)
     worker_count = run.limits.io.workers_at_most(worker_count)
     if worker_count <= 1:
-        run_here(queues, read_group)
+        run_here(queues, read)
     else:
         workers = min(worker_count, sum(len(queue.waiting) for queue in queues))
-        WorkerPool(queues, workers, devices, read_group, run.limits).run()
+        WorkerPool(queues, workers, devices, read, run.limits).run()
 
 
 def run_partitions(tasks: Iterable[PartitionTask], run: Run) -> None:

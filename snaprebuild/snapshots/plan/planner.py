@@ -26,7 +26,7 @@ from snaprebuild.errors import (
     ReadFailedError,
     RefusedError,
 )
-from snaprebuild.findings import Finding, Severity, finding_of_error
+from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.block_effect import effect_of_block
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
@@ -261,7 +261,8 @@ def _run_planning_task(task: _PlanningTask) -> tuple[PartitionPlan, list[Finding
         planned = with_new_listings(planned_now, task.partition)
     except DeadlinePassedError as error:
         message = f"{error.message} before this partition was planned: its missing snapshots are not rebuilt"
-        finding = Finding("deadline-passed", Severity.FINDING, path, message)
+        cause = FindingCause.DEADLINE_PASSED
+        finding = Finding("deadline-passed", Severity.FINDING, path, message, cause=cause)
         return PartitionPlan(source=task.partition, target=task.target, fault=message), [*findings, finding]
     except (ReadFailedError, RefusedError, FormatError) as error:  # of this partition alone
         error_finding = finding_of_error(error, path)

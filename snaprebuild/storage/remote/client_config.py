@@ -86,7 +86,7 @@ _LOGIN_MODULES = frozenset({"PlainLoginModule", "ScramLoginModule"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _SettingLine:
     """One setting.
 
     Attributes:
@@ -119,7 +119,7 @@ def read_client_config(path: str) -> dict[str, str]:
     return settings.values
 
 
-def _lines_of(path: str) -> dict[str, _Line]:
+def _lines_of(path: str) -> dict[str, _SettingLine]:
     """The settings of a file by name."""
     try:
         with open(path, "rb") as file:
@@ -131,7 +131,7 @@ def _lines_of(path: str) -> dict[str, _Line]:
         raise UsageError(f"the settings are no text: byte {error.start} is not UTF-8", path=path) from error
     if len(data) > CONFIG_BYTES_MAX:
         raise UsageError(f"the settings have more than {CONFIG_BYTES_MAX} bytes", path=path)
-    lines: dict[str, _Line] = {}
+    lines: dict[str, _SettingLine] = {}
     # Not splitlines(): a password may contain characters that end a line elsewhere.
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         stripped = line.strip()
@@ -148,7 +148,7 @@ def _lines_of(path: str) -> dict[str, _Line]:
             raise UsageError(f"line {number}: {name} is a setting of the Java client: {JAVA_ONLY[name]}", path=path)
         if name in DECIDED_HERE | LOADS_CODE:
             raise UsageError(f"line {number}: {name} may not be set here", path=path)
-        lines[name] = _Line(number, value)
+        lines[name] = _SettingLine(number, value)
     return lines
 
 
@@ -159,7 +159,7 @@ class _Settings:
         values: by their names in librdkafka.
     """
 
-    def __init__(self, path: str, lines: Mapping[str, _Line]) -> None:
+    def __init__(self, path: str, lines: Mapping[str, _SettingLine]) -> None:
         self._path = path
         self._lines = lines
         self.values = {name: line.value for name, line in lines.items()}

@@ -272,7 +272,7 @@ def tier_audit(
             turn.settle(each.audit)
         add_findings(each.audit, level)
     if level is AuditLevel.RECORDS:
-        check_records(audits)
+        check_records(audits, run)
     if turn is None:
         audit.store_findings += _limit_findings(audit)
     else:

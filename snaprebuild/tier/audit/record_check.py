@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
+
+import msgspec
 
 from formats.errors import FormatError
 from formats.limits import INT64_MAX
 from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock
 from formats.log.record_groups import record_groups
 from formats.partition.partition_metadata import uuid_to_text
-from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of, pieces_of
-from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError
+from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of
+from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Severity, pluralize
+from snaprebuild.snapshots.engine.partition_task import PartitionTask, TaskOutcome
+from snaprebuild.snapshots.engine.schedule import run_on_this_machine
+from snaprebuild.snapshots.engine.segment_reader import Outcomes, ReadTask, read_tasks
+from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.pipe_reader import piped
 from snaprebuild.storage.store import OpenBytes
 from snaprebuild.tier.audit.partition_audit import CopyAudit, PartitionAudit
@@ -24,48 +31,107 @@ from snaprebuild.tier.remote_partition import fault_finding
 __all__ = ["check_records"]
 
 
-def check_records(audits: Sequence[PartitionAudit]) -> None:
-    """Decodes the records of the readable copies of partitions, and adds a finding for each copy that has damaged ones."""
-    for audit in audits:
-        if audit.limit is None:
-            _check_partition(audit)
+def check_records(audits: Sequence[PartitionAudit], run: Run) -> None:
+    """Decodes the records of the readable copies of partitions, and adds a finding for each copy that has damaged ones.
 
-
-def _check_partition(audit: PartitionAudit) -> None:
-    audit.records_read = 0
-    for number, each in enumerate(audit.readable):
-        try:
-            _check_copy(audit, each)
-        except LimitReachedError as error:
-            left = pluralize(len(audit.readable) - number, "copy", "copies")
-            message = f"{error.message}: the records of {left} were not decoded, or not all"
-            audit.add_finding("tier-limit", Severity.FINDING, message, each.copy.start_offset, is_unread=True)
-            return
-        except (ReadFailedError, ChangedFileError) as error:
-            audit.findings.append(fault_finding(audit.remote.place, each.copy, error.message, is_unread=True))
-
-
-def _check_copy(audit: PartitionAudit, each: CopyAudit) -> None:
-    """Decodes the records of a copy.
-
-    Raises:
-        LimitReachedError, ReadFailedError, ChangedFileError: it cannot be read.
+    Args:
+        audits: of the partitions; one that a limit ended is left out.
+        run: how many workers read.
     """
-    remote = audit.remote
-    (piece,) = pieces_of(remote.directory([remote.segment_files(each.copy)]), 0, INT64_MAX)
+    with run.limits.active():
+        run_on_this_machine([_RecordTask(each) for each in audits if each.limit is None], run, _read_copies)
+
+
+class _CopyRecords(msgspec.Struct, frozen=True):
+    """What the records of a copy are.
+
+    Attributes:
+        records: that were decoded, control records included.
+        faults: batches, or ends of the segment, that cannot be read.
+        first_fault: what is wrong with the first of them, with its byte; None without one.
+        unread: why the copy was not read, or not to its end; None if it was.
+        limit: the limit of the run that ended it, in words; None for none.
+    """
+
+    records: int
+    faults: int
+    first_fault: str | None
+    unread: str | None = None
+    limit: str | None = None
+
+
+class _RecordTask(PartitionTask):
+    """The readable copies of a partition, whose records are decoded."""
+
+    def __init__(self, audit: PartitionAudit) -> None:
+        remote = audit.remote
+        directory = remote.directory([remote.segment_files(each.copy) for each in audit.readable])
+        super().__init__(remote.source(directory), TaskOutcome(), partial(read_tasks, directory, check_crc=True))
+        self._audit = audit
+        self._next = 0
+        audit.records_read = 0
+
+    def take(self, summary: _CopyRecords) -> bool:  # type: ignore[override]  # it is what ``_read_copies`` gives
+        """Takes what the records of the next copy are. False if a limit ended the read."""
+        audit = self._audit
+        each = audit.readable[self._next]
+        audit.records_read = (audit.records_read or 0) + summary.records
+        if summary.limit is not None:
+            left = pluralize(len(audit.readable) - self._next, "copy", "copies")
+            message = f"{summary.limit}: the records of {left} were not decoded, or not all"
+            audit.add_finding("tier-limit", Severity.FINDING, message, each.copy.start_offset, is_unread=True)
+            return False
+        self._next += 1
+        if summary.unread is not None:
+            audit.findings.append(fault_finding(audit.remote.place, each.copy, summary.unread, is_unread=True))
+        elif summary.first_fault is not None:
+            self._take_damage(each, summary)
+        return True
+
+    def _take_damage(self, each: CopyAudit, found: _CopyRecords) -> None:
+        audit = self._audit
+        audit.damaged_ids.add(each.copy.segment_id)
+        audit.damaged(each.copy.start_offset)
+        others = (
+            f"; {pluralize(found.faults, 'batch', 'batches')} of it cannot be read, this is the first" if found.faults > 1 else ""
+        )
+        message = f"copy {uuid_to_text(each.copy.segment_id)}: {found.first_fault}{others}"
+        audit.add_finding("tier-damaged-records", Severity.DAMAGED, message, each.copy.start_offset)
+
+    def fail(self, error: SnaprebuildError | FormatError) -> None:
+        """The worker of a copy died, or none can be started: the records of this copy and of those after it were not decoded."""
+        for each in self._audit.readable[self._next :]:
+            self._audit.findings.append(fault_finding(self._audit.remote.place, each.copy, error.message, is_unread=True))
+
+
+def _read_copies(tasks: Sequence[ReadTask]) -> Outcomes:
+    """In a worker: the records of copies, for ``_RecordTask``."""
+    return cast("Outcomes", [(_copy_records(task),) for task in tasks])
+
+
+def _copy_records(task: ReadTask) -> _CopyRecords:
+    piece = LogPiece(
+        store=task.store,
+        path=task.path,
+        identity=task.identity,
+        base_offset=task.base_offset,
+        low=0,
+        high=INT64_MAX,
+        is_last=True,
+        index=None,
+        origin=task.path,
+    )
     check = _SegmentCheck()
+    unread = None
+    limit = None
     try:
         with piece.open() as source:
             check.read(piece, source)
-    finally:
-        audit.records_read = (audit.records_read or 0) + check.records
-    if check.first_fault is None:
-        return
-    audit.damaged_ids.add(each.copy.segment_id)
-    audit.damaged(each.copy.start_offset)
-    others = f"; {pluralize(check.faults, 'batch', 'batches')} of it cannot be read, this is the first" if check.faults > 1 else ""
-    message = f"copy {uuid_to_text(each.copy.segment_id)}: {check.first_fault}{others}"
-    audit.add_finding("tier-damaged-records", Severity.DAMAGED, message, each.copy.start_offset)
+    except LimitReachedError as error:
+        limit = error.message
+    except (ReadFailedError, ChangedFileError) as error:
+        unread = error.message
+    return _CopyRecords(check.records, check.faults, check.first_fault, unread, limit)
 
 
 class _SegmentCheck:

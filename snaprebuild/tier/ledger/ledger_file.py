@@ -66,20 +66,17 @@ class CopyKey(msgspec.Struct, frozen=True):
 
 
 class LedgerHeader(Part, frozen=True, kw_only=True):
-    """The first line.
-
-    Attributes:
-        snaprebuild: version of the program that began the file.
-        began_ms: when that was.
-        location: of the store.
-        key_prefix: of the plugin, below the location.
-    """
+    """The first line."""
 
     schema: Literal["snaprebuild.audit-ledger/1"]
     snaprebuild: str
+    """Version of the program that began the file."""
     began_ms: Natural
+    """When that was, ms since 1970."""
     location: str
+    """Location of the store."""
     key_prefix: str
+    """Key prefix of the plugin, below the location."""
 
 
 class _Line(Part, frozen=True, tag_field="step"):
@@ -90,85 +87,84 @@ class RoundLine(_Line, frozen=True, tag="round"):
     """A round begins: every segment that was read before is read again, the one that was read first at first."""
 
     began_ms: Natural
+    """When it began, ms since 1970."""
 
 
 class SegmentLine(_Line, frozen=True, tag="segment"):
-    """A segment was read.
-
-    Attributes:
-        cuts: offsets inside it at which it was cut in pieces.
-        is_last: it was the last one of its partition.
-        end_offset: offset after its last batch; null if its batches do not end where the object does.
-        until: offset from which on its batches do not count; null if all do.
-        snaprebuild: version of the program that read it; another one reads it again.
-        digest: of ``data``, in hexadecimal.
-        data: its summaries (``kept_summary``), in base64.
-    """
+    """A segment was read."""
 
     segment_id: Uuid
     mark: str
+    """Digest of the sizes and ETags of all objects of the copy, or of their inodes and times."""
     read_ms: Natural
+    """When it was read, ms since 1970."""
     cuts: tuple[int, ...]
+    """Offsets inside it at which it was cut in pieces."""
     is_last: bool
+    """It was the last one of its partition."""
     end_offset: int | None
+    """Offset after its last batch; null if its batches do not end where the object does."""
     until: int | None
+    """Offset from which on its batches do not count; null if all do."""
     snaprebuild: str
+    """Version of the program that read it; another one reads it again."""
     digest: str
+    """Digest of the data, in hexadecimal."""
     data: bytes
+    """What was read (`kept_summary`), in base64."""
 
 
 class RangeLine(_Line, frozen=True, tag="range"):
-    """A part of a small object was read.
-
-    Attributes:
-        of: the object by the end of its name, and the part of it.
-        digest: of ``data``, in hexadecimal.
-        data: its bytes, in base64; null if there is no such object.
-    """
+    """A part of a small object was read."""
 
     segment_id: Uuid
     mark: str
+    """Digest of the sizes and ETags of all objects of the copy, or of their inodes and times."""
     of: str
+    """The object by the end of its name, and the part of it."""
     read_ms: Natural
+    """When it was read, ms since 1970."""
     size_bytes: Natural
     digest: str
+    """Digest of the data, in hexadecimal."""
     data: bytes | None
+    """Its bytes, in base64; null if there is no such object."""
 
 
 class CopyLine(_Line, frozen=True, tag="copy"):
-    """What is known of a copy.
-
-    Attributes:
-        size_bytes: of all its objects.
-        etag: of the object with the segment; null for a file.
-        mark: of its objects.
-        uploaded_ms: when the object with the segment was written.
-        verdict: on its snapshot.
-        proof: of the snapshot; null as long as it is not proven.
-        proven_ms: when its segment was read for that proof; null without one.
-        failed_ms: when its segment could not be read; null if it never was read, or could be read the last time.
-    """
+    """What is known of a copy."""
 
     topic: str
     topic_id: Uuid
     partition: Natural
     segment_id: Uuid
     mark: str
+    """Digest of the sizes and ETags of all its objects, or of their inodes and times."""
     start_offset: Natural
+    """First offset of the segment."""
     end_offset: Natural | None
+    """Last offset of the segment; null if it is unknown."""
     size_bytes: Natural
+    """Bytes of all its objects."""
     etag: str | None
+    """ETag of the object with the segment; null for a file."""
     uploaded_ms: Natural
+    """When the object with the segment was written, ms since 1970."""
     verdict: SnapshotVerdict
+    """Verdict on its snapshot."""
     proof: ProofKind | None
+    """Proof of the snapshot; null as long as it is not proven."""
     proven_ms: Natural | None
+    """When its segment was read for that proof, ms since 1970; null without one."""
     failed_ms: Natural | None = None
+    """When its segment could not be read; null if it never was read, or could be read the last time."""
 
 
 class SyncLine(_Line, frozen=True, tag="sync"):
     """All bytes of the file below a position are on the device: no power failure explains damage there."""
 
     size_bytes: Natural
+    """The position."""
 
 
 LedgerLine = RoundLine | SegmentLine | RangeLine | CopyLine | SyncLine

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from formats.errors import FormatError
-from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT
+from formats.partition.file_names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 from formats.partition.partition_metadata import uuid_to_text
 from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, SegmentState
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.findings import pluralize
+from snaprebuild.findings import first_of, pluralize
 from snaprebuild.published import Natural, Part, Uuid
 from snaprebuild.storage.partition_names import TopicPartition, named
 from snaprebuild.storage.remote.listing import TierLayout
@@ -315,6 +315,7 @@ class _CopyDecisions:
         gap_segments = self._gap_segments(gaps, included)
         self._check_gaps(gaps, gap_segments)
         self._check_served(included)
+        self._check_leader_epochs(included)
         records = [row.record for row in included if row.record is not None]
         part = MetadataPartition(
             **named(self._remote.id.topic, self._remote.id.partition),
@@ -578,8 +579,8 @@ class _CopyDecisions:
             message = (
                 f"the log start {log_start} is the first offset on disk, and {pluralize(len(below), 'copy', 'copies')} below it exist, "
                 f"from {first} on. A leader that starts while {METADATA_TOPIC} is empty moves its log start there. If one did, stop the "
-                f"brokers, and correct the line in {LOG_START_OFFSET_CHECKPOINT} of each replica. Else confirm it with "
-                f"--log-start {name}={log_start}"
+                f"brokers, and correct {LOG_START_OFFSET_CHECKPOINT} and {LEADER_EPOCH_CHECKPOINT} of each replica. Else confirm it "
+                f"with --log-start {name}={log_start}"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_MOVED, message=message, offset=log_start))
 
@@ -666,6 +667,28 @@ class _CopyDecisions:
                 message = f"with these records offset {unserved} would be read from another copy than {row.copy.start_offset}"
                 self._refusals.append(RecordsRefusal(cause=RefusalCause.NOT_SERVED, message=message, offset=unserved))
                 return
+
+    def _check_leader_epochs(self, included: Sequence[_Row]) -> None:
+        """Refuses copies of offsets for which the leader's log has no leader epoch: it serves none of them.
+
+        A log start offset that moves cuts the leader epochs, too (``UnifiedLog.maybeIncrementLogStartOffset``).
+        """
+        leader = self._context.leader
+        if leader is None or not leader.leader_epochs or not included:
+            return
+        first = max(_segment_of(included[0]).start_offset, self._context.log_start_offset or 0)
+        known_from = leader.leader_epochs[0].start_offset
+        if first < known_from:
+            starts = dict[int, int]()
+            for row in included:
+                for entry in _segment_of(row).leader_epochs:
+                    starts.setdefault(entry.epoch, entry.start_offset)
+            lines = first_of([f"{epoch} {start}" for epoch, start in starts.items()])
+            message = (
+                f"brokers serve none of the offsets {first} to {known_from - 1}: {LEADER_EPOCH_CHECKPOINT} of {leader.path} begins at "
+                f"{known_from}. The copies have the lines {lines}: correct the file in each replica while its broker is stopped"
+            )
+            self._refusals.append(RecordsRefusal(cause=RefusalCause.NOT_SERVED, message=message, offset=first))
 
 
 def _unrecorded_decision(state: CopyState | None, *, is_given: bool) -> CopyDecision:
