@@ -33,8 +33,8 @@ TASK_BYTES_MAX = 4 << 30
 
 TASKS_OF_MIN = 64
 TASK_BYTES_USUAL = 1 << 30
-"""Beyond so many tasks of ``TASK_BYTES_MIN`` they get more bytes, up to this: Java takes about 30 ms of a processor for each task, and
-with batches of 16 KiB a task reads 256 MiB of the page cache in 90 ms."""
+"""Beyond so many tasks of ``TASK_BYTES_MIN`` they get more bytes, up to this.
+Java takes about 30 ms of a processor for each task. With batches of 16 KiB a task reads 256 MiB of the page cache in 90 ms."""
 
 TASK_ITEMS = 128
 """Segments that a task opens, or partitions that it lists, whose bytes do not matter: each takes some milliseconds."""
