@@ -3,8 +3,8 @@
 Replay decompresses control batches only: brokers never compress one, yet their readers accept it, and so does this library. Other
 batches are decompressed only by commands that show their data.
 
-What follows the compressed data is read, or not, as Kafka's consumer does: it ignores bytes after a gzip member that begin no other one,
-everything after the first frame of lz4, and up to three bytes after the last block of snappy.
+Bytes after compressed data are ignored where Kafka's consumer ignores them. These are bytes after a gzip member that begin no other
+one, all after the first frame of lz4, and up to three after the last block of snappy.
 
 Source: ``CompressionType``; ``GZIPInputStream``; for snappy the stream format of snappy-java (a header of 16 bytes, then blocks with an
 int32 length each); for lz4 ``Lz4BlockInputStream``.
@@ -305,7 +305,7 @@ GZIP_HEADER_BYTES = 10
 def _first_frame(codec: str, data: bytes | bytearray, magic: int) -> bytes | bytearray:
     """The first frame of lz4 data, without the size and the checksum of its content, which Kafka does not look at; other data as it is.
 
-    A frame that ends early, or whose header has a wrong checksum, is returned as it is, except for that checksum in magic 0: its
+    A frame that ends early, or whose header has a wrong checksum, is returned as it is. In magic 0 that checksum is replaced: its
     writers took it over the magic number, too.
     """
     if codec != "lz4" or len(data) < LZ4_FRAME_HEADER_BYTES or not data.startswith(LZ4_FRAME_MAGIC):
