@@ -67,6 +67,7 @@ COMMAND_ONLY = frozenset(
     (
         "--accept-own-log",
         "--allow-unverified",
+        "--broker-credentials",
         "--broker-epoch",
         "--i-am-the-leader",
         "--metadata-offset",

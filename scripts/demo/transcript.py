@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from snaprebuild.findings import pluralize
+
 LINES_SHOWN = 36
 ERRORS_SHOWN = 3
 WIDTH = 100
@@ -50,7 +52,7 @@ class Transcript:
             text = text.replace(str(self._elsewhere[0]), self._elsewhere[1])
         lines = [line.rstrip() for line in text.replace(f"{self._work}/", "").splitlines()]
         if len(lines) > LINES_SHOWN:
-            lines = [*lines[:LINES_SHOWN], f"... and {len(lines) - LINES_SHOWN} lines more"]
+            lines = [*lines[:LINES_SHOWN], f"... and {pluralize(len(lines) - LINES_SHOWN, 'line')} more"]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
 
     def check(self, what: str, actual: object, expected: object = True) -> None:
@@ -134,7 +136,7 @@ class Transcript:
         for line in lines[:ERRORS_SHOWN]:
             self.show(textwrap.fill(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
         if len(lines) > ERRORS_SHOWN:
-            self.show(f"... and {len(lines) - ERRORS_SHOWN} lines more on stderr")
+            self.show(f"... and {pluralize(len(lines) - ERRORS_SHOWN, 'line')} more on stderr")
 
     def end(self, figures: dict[str, object]) -> None:
         """The last words."""

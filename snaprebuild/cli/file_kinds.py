@@ -155,6 +155,7 @@ SETTING_NAMES = (
     "max_read_bytes",
     "key_prefix",
     "private_key",
+    "chunk_size",
     "engine",
     "master",
     "spark_conf",

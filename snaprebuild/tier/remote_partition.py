@@ -246,7 +246,7 @@ def missing_objects(layout: TierLayout, copy: CopyObjects | None) -> tuple[str, 
     return tuple(kind for kind in OBJECTS_NEEDED[layout] if copy is None or kind not in copy.by_kind)
 
 
-GONE = "gone since the store was listed"
+GONE_SINCE_LISTED = "gone since the store was listed"
 
 ENTRIES = {LocalTierFile.OFFSET_INDEX: OFFSET_INDEX_ENTRY, LocalTierFile.TIME_INDEX: TIME_INDEX_ENTRY}
 
@@ -309,7 +309,7 @@ def copy_facts(root: ReadPath, layout: TierLayout, copy: CopyObjects) -> CopyFac
     try:
         data = file.read_small(MANIFEST_BYTES_MAX) if listed.data is None else listed.data
         if data is None:
-            return CopyFacts(fault=f"its {AivenObject.MANIFEST} is {GONE}", is_unread=True)
+            return CopyFacts(fault=f"its {AivenObject.MANIFEST} is {GONE_SINCE_LISTED}", is_unread=True)
         manifest = read_aiven_manifest(data, file=file.path)
     except (FormatError, ReadFailedError) as error:
         return CopyFacts(fault=error.message, is_unread=was_not_handed_out(error))
@@ -641,7 +641,7 @@ class RemotePartition:
             try:
                 end = log_end_offset(self.directory([self.segment_files(copy, with_indexes=True)])) - 1
             except GoneFileError as error:
-                raise ReadFailedError(f"is {GONE}", path=error.path, errno=errno.ENOENT) from None
+                raise ReadFailedError(f"is {GONE_SINCE_LISTED}", path=error.path, errno=errno.ENOENT) from None
             copy.end_offset = end if end >= copy.start_offset else None
 
     def require_end(self, copy: RemoteCopy) -> int:
@@ -676,7 +676,7 @@ class RemotePartition:
         file = self.file(copy, LocalTierFile.LEADER_EPOCHS)
         data = file.read_small(limits.TEXT_FILE_BYTES_MAX)
         if data is None:
-            raise ReadFailedError(f"is {GONE}", path=file.path, errno=errno.ENOENT)
+            raise ReadFailedError(f"is {GONE_SINCE_LISTED}", path=file.path, errno=errno.ENOENT)
         return read_leader_epoch_checkpoint(data, file=file.path)
 
     def try_read_epochs(self, copy: RemoteCopy) -> None:

@@ -168,7 +168,7 @@ def test_brackets_hold_values() -> None:
 
 
 def test_the_help_is_short_and_the_whole_one_is_whole() -> None:
-    """At most 12 options and 7 in the median; all but the global ones are at most 25 for a verb, and 120 have different names.
+    """At most 12 options and 7 in the median; all but the global ones are at most 26 for a verb, and 120 have different names.
 
     A name has one meaning everywhere (``test_one_vocabulary.py``), which takes more names.
     """
@@ -183,7 +183,7 @@ def test_the_help_is_short_and_the_whole_one_is_whole() -> None:
         for name, panel in own.items():
             assert (name in shown_in(short)) == (panel in PANELS or name in named_on(verb, "--help")), name
             assert re.search(rf"^  .*{name}\b", whole, re.MULTILINE), name
-        assert sum(panel not in GLOBAL for panel in own.values()) <= 25, verb
+        assert sum(panel not in GLOBAL for panel in own.values()) <= 26, verb
     assert max(counts) <= 12
     assert sorted(counts)[len(counts) // 2] <= 7
 

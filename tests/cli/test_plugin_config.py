@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command import Run, in_json, snaprebuild
+from log_dirs import copy_of, of_zookeeper
 from manifests import AIVEN, FIXTURES, LONG_AGO
 from object_store import ObjectStore
 
@@ -27,7 +28,6 @@ SECRETS = {
     "rsm.config.encryption.key.pairs.key1.passphrase": "planted-secret-of-a-key",
 }
 
-TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 PRIVATE_KEY = AIVEN / "keys" / "key1.private.pem"
 
 
@@ -275,9 +275,8 @@ def test_a_bucket_with_the_credentials_of_its_broker(
     told = ("--server-properties", file, "--broker-credentials")
     outputs = tmp_path / "outputs"
     outputs.mkdir()
-    log = tmp_path / "logs" / "mixed-0"
-    shutil.copytree(FIXTURES / "kafka4-mixed" / "logs" / "mixed-0", log)
-    upload = ("tier", "upload", store, log, *LONG_AGO, "--i-am-the-leader", "--topic-id", f"mixed={TOPIC_ID}")
+    logs = of_zookeeper(copy_of("kafka4-mixed", tmp_path))
+    upload = ("tier", "upload", store, logs, *LONG_AGO, "--i-am-the-leader", "--topic-partition", "deleted-0")
     runs = {
         "inventory": ("tier", "inventory", "--keys", outputs / "keys.jsonl"),
         "audit": ("tier", "audit", *LONG_AGO, "--ledger", outputs / "ledger", "--metrics", outputs / "audit.prom"),

@@ -123,7 +123,7 @@ def test_a_directory_of_kafka_2_7(tmp_path: Path) -> None:
 
 
 def test_chunk_size_prefix_and_broker(logs: Path, tmp_path: Path) -> None:
-    options = ("--chunk-size", 1000, "--set", "key_prefix=a/b-", "--broker-id", 77, "--topic-partition", "deleted-0")
+    options = ("--set", "chunk_size=1000", "--set", "key_prefix=a/b-", "--broker-id", 77, "--topic-partition", "deleted-0")
     run = upload(logs, tmp_path / "store", *options)
     copies = read_copies(files(tmp_path / "store"))
     assert {(each.chunk_size, each.head, each.metadata["brokerId"]) for each in copies} == {(1000, "a/b-deleted", 77)}
@@ -229,7 +229,7 @@ def test_own_copies_are_known_when_the_log_start_has_moved(logs: Path, tmp_path:
         path.unlink()
     (logs / "mixed-0" / "leader-epoch-checkpoint").write_text(f"0\n1\n0 {start}\n")
     (logs / "log-start-offset-checkpoint").write_text(f"0\n1\nmixed 0 {start}\n")
-    run = upload(logs, store, "--topic-partition", "mixed-0", "--records-file", files[1], "--chunk-size", 1000)
+    run = upload(logs, store, "--topic-partition", "mixed-0", "--records-file", files[1], "--set", "chunk_size=1000")
     done = actions(first, "mixed-0").count("uploaded")
     assert (run.exit_code, actions(run, "mixed-0")[: done - 1]) == (0, ["finished-before"] * (done - 1))
     assert tree(store) == before

@@ -215,7 +215,7 @@ def test_what_an_earlier_run_has_staged_is_installed_next(tmp_path: Path) -> Non
     ready = ReadySnapshot(boundary=boundary, path="", file=Fingerprint.of(b"", 0), snapshot_class=SnapshotClass.EXACT, entries=0)
     staged = PartitionPlan(source=source, target="", ready=(ready,))
     nothing = PartitionPlan(source=source, target="")
-    plan = structs.replace(make_plan(request), fates=(fate,))
+    plan = structs.replace(make_plan(request, judge_plans), fates=(fate,))
     with click.Context(click.Command("install")):
         following = [answer_with_start(("", ["install"]), [each], plan)[1] for each in (staged, nothing)]
     assert following == [["install"], []]

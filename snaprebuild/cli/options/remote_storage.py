@@ -18,7 +18,6 @@ from snaprebuild.cli.options.common import (
     ReceiptFile,
     SelectionOptions,
     ServerProperties,
-    Size,
     TopicIds,
     WholeNumber,
 )
@@ -28,8 +27,6 @@ from snaprebuild.followers import Profile
 from snaprebuild.tier import AuditLevel
 
 __all__ = [
-    "CHUNK_SIZE",
-    "CHUNK_SIZE_MAX",
     "BootstrapServer",
     "CommandConfig",
     "ConfiguredOptions",
@@ -274,9 +271,6 @@ ProducerConfig = Annotated[
     ),
 ]
 
-CHUNK_SIZE = 4 << 20
-CHUNK_SIZE_MAX = 1_073_741_823
-
 AllowPlain = Annotated[
     bool,
     option(
@@ -284,16 +278,6 @@ AllowPlain = Annotated[
         short="Upload without encryption although the partition has encrypted copies",
         risk="records that should be encrypted are readable in the store",
         default="refuse",
-    ),
-]
-ChunkSize = Annotated[
-    int | None,
-    option(
-        "--chunk-size",
-        metavar="BYTES",
-        click_type=Size(1, CHUNK_SIZE_MAX),
-        short="The plugin's chunk.size",
-        default="that of --server-properties, else 4194304 (4 MiB)",
     ),
 ]
 UploaderName = Annotated[
@@ -344,7 +328,7 @@ class UploadOptions(ConfiguredOptions, frozen=True):
     allow_unverified: AllowUnverified = False
     allow_plain: AllowPlain = False
     topic_id: TopicIds = None
-    chunk_size: ChunkSize = None
+    chunk_size: int | None = None
     uploader: UploaderName = None
     broker_id: BrokerId = None
     records: Records = None

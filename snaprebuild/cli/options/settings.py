@@ -25,6 +25,8 @@ CONFIG_BYTES_MAX = 1 << 16
 SPARK_TASKS_MAX = 100_000
 """Each costs the driver memory and some milliseconds."""
 
+CHUNK_SIZE_MAX = 1_073_741_823
+
 MEMORY_BYTES_MIN = 64 << 20
 """The command itself, and a block of a segment."""
 
@@ -156,6 +158,13 @@ SETTINGS: dict[str, Setting] = {
             default="none",
         ),
         is_list=True,
+    ),
+    "chunk_size": Setting(
+        Size(1, CHUNK_SIZE_MAX),
+        OptionText(
+            short="The plugin's chunk.size, bytes (or 4MiB), for what `tier upload` writes",
+            default="that of --server-properties, else 4 MiB",
+        ),
     ),
     "engine": Setting(OneOf({"process": "process", "spark": "spark", "auto": "auto"})),
     "master": Setting(TextValue("URL")),

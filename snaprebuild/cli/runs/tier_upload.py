@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options, as_of_ms
 from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
-from snaprebuild.cli.options.remote_storage import CHUNK_SIZE, CHUNK_SIZE_MAX, UploadOptions
+from snaprebuild.cli.options.remote_storage import UploadOptions
+from snaprebuild.cli.options.settings import CHUNK_SIZE_MAX
 from snaprebuild.cli.render.tier_upload import UploadView
 from snaprebuild.cli.runs import upload_inputs
 from snaprebuild.cli.runs.plugin_config import ConfiguredStore, configured_store
@@ -37,6 +38,8 @@ from snaprebuild.tier.upload.model import UploadRequest
 from snaprebuild.tier.upload.source_check import UploadSources
 
 __all__ = ["run_tier_upload"]
+
+CHUNK_SIZE = 4 << 20
 
 UPLOADER_MAX = 1000
 """So that a claim is far below what is read of one."""

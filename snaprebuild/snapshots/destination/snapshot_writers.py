@@ -12,9 +12,9 @@ import contextlib
 import logging
 import os
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
@@ -87,8 +87,7 @@ def _identity_at(directory: PartitionDir, name: str) -> FileIdentity | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class WriterSettings:
+class WriterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a run writes the snapshots of a partition.
 
     Attributes:

@@ -157,4 +157,4 @@ def _other_bytes(location: str) -> RefusedError:
     message = (
         "is there already with other bytes than this segment has now, and was not touched: another file under this name, or options"
     )
-    return RefusedError(f"{message} of an earlier run (--chunk-size, --broker-id)", path=location)
+    return RefusedError(f"{message} of an earlier run (chunk_size, --broker-id)", path=location)
