@@ -111,44 +111,6 @@ def test_the_records_are_those_of_a_consumer(version: str, tmp_path: Path) -> No
     assert seen > 20_000
 
 
-@pytest.mark.parametrize("version", ["2.7.2", "4.3.1"])
-def test_a_transaction_that_begins_below_the_first_segment(version: str, tmp_path: Path) -> None:
-    """It is open after the records before it were deleted, and after a restart, which leaves no snapshot at the log start."""
-    from confluent_kafka import Producer
-
-    topic = "deleted"
-    questions = [f"{topic} {level} -1" for level in LEVELS]
-    small = "internal.segment.bytes" if version == "4.3.1" else "segment.bytes"
-    settings = {key: value for key, value in RETENTION.items() if version != "2.7.2" or "initial" not in key}
-    with KafkaNode(tmp_path / "node", version=version, tiering=False, settings=settings) as node:
-        node.start()
-        node.create_topic(topic, {**KEPT, small: 1500})
-        producer = Producer({"bootstrap.servers": node.address, "log_level": 0, "transactional.id": "open"})
-        producer.init_transactions(RETENTION_SECONDS)
-        producer.begin_transaction()
-        node.produce(topic, 20)
-        producer.produce(topic, b"first", partition=0)
-        assert producer.flush(RETENTION_SECONDS) == 0
-        node.produce(topic, 200)
-        producer.produce(topic, b"last", partition=0)
-        assert producer.flush(RETENTION_SECONDS) == 0
-        node.produce(topic, 50)
-        node.delete_records(topic, 210)
-        partition = node.log_dir / f"{topic}-0"
-        deadline = time.monotonic() + RETENTION_SECONDS
-        while first_on_disk(partition) < 100:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        node.stop()
-        node.start()
-        answers = consumed(node, questions)
-        node.stop_all()
-    assert not (partition / f"{first_on_disk(partition):020d}.snapshot").exists()
-    assert [len(rows) for rows in answers] == [0, 272 - 210]
-    for level, rows in zip(LEVELS, answers, strict=True):
-        assert ours(node.log_dir, topic, isolation=level) == rows, level
-
-
 # --- remote storage --------------------------------------------------------------------------------------------------------
 
 TIERED = {**KEPT, "remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": 1}

@@ -182,7 +182,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
             f"{verb} {REMOTE} --bootstrap-server localhost:1 --command-config {{}} {more}",
             {"client-properties"},
         )
-        for verb, more in (("tier inventory", ""), ("tier audit", ""), ("tier repair", "--dry-run"))
+        for verb, more in (("tier inventory", ""), ("tier metadata", ""), ("tier audit", ""), ("tier repair", "--dry-run"))
     },
     **{
         (verb, "--ledger"): (f"{verb} {REMOTE} --ledger {{}} {more}", {"audit-ledger"})
@@ -198,6 +198,17 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
     **{
         (verb, "--server-properties"): (f"{verb} {REMOTE} --server-properties {{}} {more}", {"server-properties"})
         for verb, more in (("tier inventory", ""), ("tier metadata", ""), ("tier audit", ""), ("tier repair", "--dry-run"))
+    },
+    **{
+        (verb, "--server-properties"): (f"{verb} {REMOTE} {LOGS} --server-properties {{}} {more}", {"server-properties"})
+        for verb, more in (
+            ("tier upload", "--dry-run"),
+            ("follower plan", ""),
+            ("follower offsets", ""),
+            ("follower fetch-path", ""),
+            ("follower check", "--jobs 1"),
+            ("follower repair", "--dry-run"),
+        )
     },
     ("cluster advise", "--server-properties"): ("cluster advise --server-properties {}", {"server-properties"}),
     ("cluster advise", "directory"): ("cluster advise {}", set()),

@@ -232,6 +232,7 @@ NOT_OF_THE_LIBRARY = {
 
 NOT_OF_AUDIT = {
     "server_properties": "for the place of the store, which a program names",
+    "broker_credentials": "of server_properties",
 }
 """Parameters of `tier audit` that are no arguments of ``audit``, each with the reason."""
 

@@ -67,6 +67,14 @@ def test_tasks_follow_the_work(size_bytes: int, items: int) -> None:
     assert tasks == 1 or (tasks - 1) * of_task < size_bytes or (tasks - 1) * TASK_ITEMS < items
 
 
+def test_tasks_grow_with_the_work() -> None:
+    """256 MiB each, then 64 tasks, then 1 GiB each, then 4,096 tasks, then 4 GiB each."""
+    gib = 1 << 30
+    sizes = (gib, 16 * gib, 32 * gib, 64 * gib, 1024 * gib, 8192 * gib, 1 << 50)
+    expected = (4, 64, 64, 64, 1024, 4096, 1 << 18)
+    assert [-(-size // task_bytes(size)) for size in sizes] == list(expected)
+
+
 def test_tasks_that_the_user_sets() -> None:
     assert [tasks_for(1 << 40, 100, tasks) for tasks in (1, 7, 1000)] == [1, 7, 100]
     assert [task_bytes(100, tasks) for tasks in (1, 7, 1000)] == [100, 15, 1]

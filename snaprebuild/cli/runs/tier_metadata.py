@@ -64,6 +64,8 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     if cluster is not None:
         access = replace(access, cluster_id=cluster.cluster_id)
     check_outside_store(access.root, [out.report, records_file, options.receipt])
+    if options.receipt is not None and options.log_dirs is None:
+        raise UsageError("--receipt: goes with --log-dirs, whose files it lists")
     leaders = read_leader_logs(leader_dirs, options.log_start or [], run)
     # Before the write, which adds partitions.
     concerns = local_start_concerns(leader_dirs, run, without=SNAPSHOTS_ALONE) if leader_dirs else []
@@ -134,5 +136,3 @@ def _check_options(options: TierMetadataOptions, selection: Selection) -> None:
         raise UsageError("--produce-to reads the topic of its brokers itself: --bootstrap-server does not go with it")
     if options.deletes and options.produce_to is None:
         raise UsageError("--deletes: goes with --produce-to")
-    if options.receipt is not None and options.log_dirs is None:
-        raise UsageError("--receipt: goes with --log-dirs, whose files it lists")
