@@ -60,12 +60,12 @@ def run_tasks(tasks: Sequence[PartitionTask], run: Run) -> None:
     """Runs all tasks to completion: with the engine of the run, or with workers of this machine. One that fails stops no other."""
     with run.limits.active():
         if run.engine is None:
-            run_on_this_machine(tasks, run)
+            run_on_this_machine(tasks, run, read_group)
         else:
             run.engine(tasks)
 
 
-def run_on_this_machine(tasks: Sequence[PartitionTask], run: Run, read: Read = read_group) -> None:
+def run_on_this_machine(tasks: Sequence[PartitionTask], run: Run, read: Read) -> None:
     """Runs all tasks to completion with workers of this machine, or in this process if there is little to read.
 
     Args:
