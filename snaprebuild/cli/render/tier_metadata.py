@@ -10,7 +10,7 @@ from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.answer import repeated_words, selects_nothing
 from snaprebuild.cli.printing import newest_run_text, print_table, print_undo
 from snaprebuild.cli.render.status import answer_lines, copy_counts, faults_text, nothing_read
-from snaprebuild.cli.value_text import id_labels, size_text
+from snaprebuild.cli.value_text import id_labels, shown, size_text
 from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.published import encoded_members
@@ -35,6 +35,8 @@ class MetadataOutput:
         directories: of ``__remote_log_metadata`` that were written, or would be.
         receipt: path of it; None if no directory was written.
         deletions: by the first pass of leaders; None if that is not known.
+        accepted_deletions: the number of these that the user has typed.
+        accepted_gap_segments: the number of their own segments that leaders delete, as the user has typed it; None without one.
     """
 
     records_file: str | None
@@ -43,6 +45,8 @@ class MetadataOutput:
     directories: Sequence[WrittenDirectory] = ()
     receipt: str | None = None
     deletions: Sequence[ExpectedDeletion] | None = None
+    accepted_deletions: int = 0
+    accepted_gap_segments: int | None = None
 
 
 class TierMetadataView(View):
@@ -71,6 +75,10 @@ class TierMetadataView(View):
     def _is_produced(self) -> bool:
         return self._output.produced_to is not None and not self._output.dry_run and not self._records.is_refused
 
+    @property
+    def _gap_segments(self) -> int:
+        return sum(len(each.part.gap_segments or ()) for each in self._records.partitions)
+
     def document(self) -> TierMetadata:
         records = self._records
         status = records.status
@@ -97,24 +105,26 @@ class TierMetadataView(View):
         if selects_nothing(self.findings) and not records.partitions:
             return nothing_read(self.findings)
         status = records.status
-        partitions = pluralize(len(records.partitions), "partition")
+        read = pluralize(len(records.partitions), "partition")
+        partitions = pluralize(sum(each.part.records > 0 for each in records.partitions), "partition")
         count = pluralize(2 * len(records.written_copies), "record")
         what = f"{count} of {partitions}"
         if records.writes and records.is_refused:
-            head = f"{faults_text(status)}Refused, nothing was written: {what}"
+            head = f"{faults_text(status)}Refused, nothing was written: {count} of {read}"
         elif self._writes_file or self._is_produced or self._output.receipt is not None:
             head = f"{faults_text(status)}{what} written"
         elif self._output.dry_run:
             head = f"{faults_text(status)}Dry run: nothing was written. {what}"
         else:
-            head = copy_counts(status, partitions, f"{count} can be rebuilt")
+            head = copy_counts(status, read if faults_text(status) else partitions, f"{count} can be rebuilt")
         totals = ", ".join(f"{number} {name}" for name, number in encoded_members(records.totals).items() if number)
         extra = [f"Copies: {totals or 'none'}."]
         if self._output.deletions is not None:
             extra.append(f"The first pass of the leaders deletes {pluralize(len(self._output.deletions), 'copy', 'copies')}.")
-        gap_segments = sum(len(each.part.gap_segments or ()) for each in records.partitions)
-        if gap_segments:
-            extra.append(f"Leaders delete {pluralize(gap_segments, 'segment')} of their own with offsets that are in no copy.")
+        if self._gap_segments:
+            extra.append(
+                f"Leaders delete {pluralize(self._gap_segments, 'segment')} of their own with offsets that are in no copy."
+            )
         if not records.verified:
             extra.append("No state is proven without a whole metadata log (--metadata-log).")
         return answer_lines(status, self.findings, [head], extra), self._following()
@@ -122,13 +132,34 @@ class TierMetadataView(View):
     def _following(self) -> Sequence[str] | Advice:
         if self._output.receipt is not None:
             return Advice("start all brokers with a replica of __remote_log_metadata")
-        if self._output.dry_run and not self._records.is_refused:
-            return ["tier", "metadata", *repeated_words("dry_run")]
+        if self._records.written_copies and not self._records.writes and not self._records.is_refused:
+            return Advice("name where they go: --records-file, --log-dirs or --produce-to")
+        if self._output.dry_run and self._records.writes and not self._records.is_refused:
+            return self._after_dry_run()
         if self._writes_file:
             return Advice("produce the records to their partitions of an empty __remote_log_metadata, while no leader uploads")
         if self._records.is_refused and not self._records.writes:
             return Advice("before records are written, give what stderr lists for each partition")
         return []
+
+    def _after_dry_run(self) -> Sequence[str] | Advice:
+        """The same command without ``--dry-run``; if it would be refused, the numbers that somebody types after a look at the tables."""
+        tables = list[str]()
+        options = list[str]()
+        accepted = self._output.accepted_gap_segments
+        if accepted is not None and accepted != self._gap_segments:
+            options.append(f"--allow-gaps {self._gap_segments}")
+            if self._gap_segments:
+                tables.append("segments")
+        deletions = self._output.deletions
+        if deletions is not None and len(deletions) != self._output.accepted_deletions:
+            options.append(f"--deletes {len(deletions)}")
+            if deletions:
+                tables.append("copies")
+        if not options:
+            return ["tier", "metadata", *repeated_words("dry_run")]
+        look = f"look at the {' and '.join(tables)} below, then " if tables else ""
+        return Advice(f"{look}give {' and '.join(options)}")
 
     def print_table(self) -> None:
         partitions = [each.part for each in self._records.partitions]
@@ -146,7 +177,9 @@ class TierMetadataView(View):
             print_table("Remote log metadata", columns, rows, right=columns[1:4])
         if self._output.directories:
             title = "Directories that would be written" if self._output.receipt is None else "Directories that were written"
-            places = [(each.path, each.node_id, each.records, size_text(each.size_bytes)) for each in self._output.directories]
+            places = [
+                (shown(each.path), each.node_id, each.records, size_text(each.size_bytes)) for each in self._output.directories
+            ]
             print_table(title, ("directory", "broker", "records", "size"), places, right=("broker", "records", "size"))
         self._print_gap_segments()
         if self._output.deletions:
@@ -198,6 +231,6 @@ class MetadataUndoView(View):
         return answer, []
 
     def print_table(self) -> None:
-        rows = [(each.path, each.action, each.reason or "-") for each in self._undo.directories]
+        rows = [(shown(each.path), each.action, each.reason or "-") for each in self._undo.directories]
         if rows:
             print_table(None, ("directory", "action", "because"), rows)
