@@ -125,8 +125,9 @@ def _argument_named(option: str, command: click.Command) -> str | None:
     """The argument of a command that somebody takes for an option, such as RECEIPT for ``--receipt``; None if it has none of this name."""
     name = option.lstrip("-").upper()
     for each in command.params:
-        if isinstance(each, click.Argument) and name in ((each.metavar or "").strip("[]."), (each.name or "").upper()):
-            return name
+        shown = (each.metavar or "").strip("[].")
+        if isinstance(each, click.Argument) and name in (shown, (each.name or "").upper()):
+            return shown or name
     return None
 
 

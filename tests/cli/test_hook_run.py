@@ -88,7 +88,7 @@ def test_without_any_time_nothing_is_done_and_all_of_it_reported(logs: Path) -> 
     assert run.codes == {"deadline-passed": 4}
     assert "before this partition was planned" in run.messages("deadline-passed")
     shown = snaprebuild("before-start", logs, "--deadline", 0)
-    assert "\nNext: run this command again at the next stop, with a later --deadline.\n" in shown.stdout
+    assert "\nNext: run this command again at the next stop; with a longer --deadline it does more at once.\n" in shown.stdout
     blocked = {each["topic_partition"]: each["totals"]["blocked_bytes_left"] for each in run.document["partitions"]}
     assert list(blocked)[:2] == ["mixed-0", "logappend-0"]
     assert blocked == {name: blocked_bytes(logs / name, missing_boundaries(logs / name)) for name in PARTITIONS}

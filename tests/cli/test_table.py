@@ -129,6 +129,14 @@ def test_a_name_is_cut_in_its_middle(text: str, width: int, cut: str) -> None:
     assert len(cut) <= width
 
 
+def test_directories_with_combining_marks_are_cut() -> None:
+    """Names in decomposed form have more characters than cells: the ends that may stay are longer than the width in characters."""
+    name = "e\N{COMBINING ACUTE ACCENT}" * 40
+    rows = [(f"/srv/kafka/{each}/{name}", 1) for each in ("data", "date")]
+    lines = table_text(None, ("directory", "segments"), rows, width=59).split("\n")
+    assert all("…" in line for line in lines[2:4])
+
+
 def test_names_as_wide_as_a_terminal_shows_them() -> None:
     # Two cells for each of these characters, none for the combining accent.
     lines = table_text("", ("n", "x"), [("日本", 1), ("cafe\u0301", 2), ("abcd", 3)]).split("\n")

@@ -738,15 +738,13 @@ def test_log_directories_get_the_topic_and_undo_takes_it_back(tmp_path: Path) ->
     assert [each["action"] for each in in_json("undo", tmp_path / "receipt.jsonl").document["directories"]] == ["absent"]
 
 
-def test_tables_show_directories_below_the_working_directory_by_their_relative_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_show_directories_below_the_working_directory_by_their_relative_paths(tmp_path: Path) -> None:
     node_of(tmp_path)
-    monkeypatch.chdir(tmp_path)
     directory = "node1/__remote_log_metadata-0"
-    for run in (snaprebuild("tier", "metadata", *words_of(tmp_path)), snaprebuild("undo", tmp_path / "receipt.jsonl")):
+    for words in (("tier", "metadata", *words_of(tmp_path)), ("undo", tmp_path / "receipt.jsonl")):
+        run = snaprebuild(*words, cwd=tmp_path)
         rows = [line.split() for line in run.stdout.splitlines() if "__remote_log_metadata-0" in line]
-        assert (run.exit_code, [words[0] for words in rows]) == (0, [directory])
+        assert (run.exit_code, [row[0] for row in rows]) == (0, [directory])
 
 
 def test_a_run_is_registered_and_another_one_names_its_undo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from snaprebuild.storage.partition_names import names_of
 __all__ = ["BeforeStartView", "reason_held"]
 
 
-AFTER_DEADLINE = Advice("run this command again at the next stop, with a later --deadline")
+AFTER_DEADLINE = Advice("run this command again at the next stop; with a longer --deadline it does more at once")
 """What is left is as it was: the broker starts without it, and the same command goes on."""
 
 

@@ -122,7 +122,9 @@ class TierMetadataView(View):
         if self._output.deletions is not None:
             extra.append(f"The first pass of the leaders deletes {pluralize(len(self._output.deletions), 'copy', 'copies')}.")
         if self._gap_segments:
-            extra.append(f"Leaders delete {pluralize(self._gap_segments, 'segment')} of their own with offsets that are in no copy.")
+            extra.append(
+                f"Leaders delete {pluralize(self._gap_segments, 'segment')} of their own with offsets that are in no copy."
+            )
         if not records.verified:
             extra.append("No state is proven without a whole metadata log (--metadata-log).")
         return answer_lines(status, self.findings, [head], extra), self._following()
@@ -175,7 +177,9 @@ class TierMetadataView(View):
             print_table("Remote log metadata", columns, rows, right=columns[1:4])
         if self._output.directories:
             title = "Directories that would be written" if self._output.receipt is None else "Directories that were written"
-            places = [(shown(each.path), each.node_id, each.records, size_text(each.size_bytes)) for each in self._output.directories]
+            places = [
+                (shown(each.path), each.node_id, each.records, size_text(each.size_bytes)) for each in self._output.directories
+            ]
             print_table(title, ("directory", "broker", "records", "size"), places, right=("broker", "records", "size"))
         self._print_gap_segments()
         if self._output.deletions:
