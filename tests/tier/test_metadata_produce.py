@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from cli.test_next_command import next_words
 from command import Run, in_json, snaprebuild
 from overlapping_copies import History, LeftCopy, write_leader, written_copy
 from remote_records import PARTITION, copy, finished
 from tier_example import MS
 from tiers import TOPIC_ID, write_tier
 
-from cli.test_next_command import next_words
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import (
     RemoteSegment,

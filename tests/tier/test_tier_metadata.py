@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cli.test_next_command import next_words
 from command import in_json, snaprebuild
 from log_dirs import batch, batch_positions, record, snapshot_bytes, write_partition
 from manifests import AIVEN, FIXTURES, REPOSITORY
@@ -14,7 +15,6 @@ from schema_validator import Draft202012Validator
 from tier_example import MS, written
 from tiers import TOPIC_ID, Copy, id_text, write_tier
 
-from cli.test_next_command import next_words
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.offset_index import read_offset_index
 from formats.remote.remote_log_metadata import (
