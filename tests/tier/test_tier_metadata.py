@@ -677,6 +677,10 @@ def test_without_a_target_the_next_step_names_the_targets(more: tuple[str, ...],
     """The same words without ``--dry-run`` would write nothing, too."""
     run = snaprebuild("tier", "metadata", LOST / "remote", "--log-dir", LOST / "node1", *more)
     assert (run.exit_code, "\nNext: name where they go: --records-file, --log-dirs or --produce-to.\n" in run.stdout) == (0, True)
+    compared = snaprebuild(
+        "tier", "metadata", LOST / "remote", "--log-dir", LOST / "node1", "--metadata-log", LOST / "node1", *more
+    )
+    assert (compared.exit_code, "\nNext: nothing to do.\n" in compared.stdout) == (0, not more)
     nothing = snaprebuild("tier", "metadata", store_of(tmp_path, copy(0, 9)), "--log-start", "t-0=10", *more)
     assert (nothing.exit_code, "\nNext: nothing to do.\n" in nothing.stdout) == (0, True)
 

@@ -76,6 +76,11 @@ class TierMetadataView(View):
         return self._output.produced_to is not None and not self._output.dry_run and not self._records.is_refused
 
     @property
+    def _only_compares(self) -> bool:
+        """Whether the command compares objects with the records of a whole metadata log, to which nothing is to be added."""
+        return self._records.verified and not self._output.dry_run
+
+    @property
     def _gap_segments(self) -> int:
         return sum(len(each.part.gap_segments or ()) for each in self._records.partitions)
 
@@ -130,20 +135,22 @@ class TierMetadataView(View):
         return answer_lines(status, self.findings, [head], extra), self._following()
 
     def _following(self) -> Sequence[str] | Advice:
+        records = self._records
         if self._output.receipt is not None:
             return Advice("start all brokers with a replica of __remote_log_metadata")
-        if self._records.written_copies and not self._records.writes and not self._records.is_refused:
-            return Advice("name where they go: --records-file, --log-dirs or --produce-to")
-        if self._output.dry_run and self._records.writes and not self._records.is_refused:
+        if records.is_refused:
+            return [] if records.writes else Advice("before records are written, give what stderr lists for each partition")
+        if not records.writes:
+            has_records = bool(records.written_copies) and not self._only_compares
+            return Advice("name where they go: --records-file, --log-dirs or --produce-to") if has_records else []
+        if self._output.dry_run:
             return self._after_dry_run()
         if self._writes_file:
             return Advice("produce the records to their partitions of an empty __remote_log_metadata, while no leader uploads")
-        if self._records.is_refused and not self._records.writes:
-            return Advice("before records are written, give what stderr lists for each partition")
         return []
 
     def _after_dry_run(self) -> Sequence[str] | Advice:
-        """The same command without ``--dry-run``; if it would be refused, the numbers that somebody types after a look at the tables."""
+        """The command that writes the records, or the numbers that somebody has to type first, after a look at the tables."""
         tables = list[str]()
         options = list[str]()
         accepted = self._output.accepted_gap_segments

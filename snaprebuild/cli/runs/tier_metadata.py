@@ -42,8 +42,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     """Decides which copies get records, and writes these where the options name a place, unless ``dry_run``."""
     records_file = None if options.dry_run else options.records
     out.begin({"--records-file": records_file}, private_key=key_files(options), receipt=options.receipt)
-    has_target = options.records is not None or options.log_dirs is not None or options.produce_to is not None
-    configured = configured_store(store, s3, options, writes=has_target)
+    configured = configured_store(store, s3, options, writes=_has_target(options))
     options = configured.options(options)
     s3 = configured.s3
     store = configured.location
@@ -79,7 +78,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
             leaders=leaders,
             settings=RecordSettings(custom_fields_of(options.custom_metadata, fields), configured.known_key_prefix),
             allow_gaps=options.allow_gaps is not None,
-            writes=has_target,
+            writes=_has_target(options),
             metadata_partitions=_partitions(options, cluster, announcer),
             topic_ids=None if cluster is None else cluster.topic_ids,
             lost_partitions=frozenset(options.lost_metadata_partition or ()),
@@ -87,13 +86,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
         records = store_records(access, request, tier)
         if options.allow_gaps is not None and request.writes and not options.dry_run and not records.is_refused:
             check_gap_segments(records.partitions, options.allow_gaps)
-        output = MetadataOutput(
-            records_file=options.records,
-            produced_to=options.produce_to,
-            dry_run=options.dry_run,
-            accepted_deletions=options.deletes,
-            accepted_gap_segments=options.allow_gaps,
-        )
+        output = _output(options)
         if announcer is not None and not records.is_refused:
             output.deletions = _produce(records, leaders, announcer, options)
     if plan is not None and not records.is_refused:
@@ -101,6 +94,22 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
         output.directories = write_topic(plan, records.written_copies, timestamp_ms=run_record().at_ms, receipt=receipt)
         output.receipt = None if receipt is None else receipt.path
     return TierMetadataView(records, output, concerns)
+
+
+def _has_target(options: TierMetadataOptions) -> bool:
+    """Whether an option names a place for the records."""
+    return options.records is not None or options.log_dirs is not None or options.produce_to is not None
+
+
+def _output(options: TierMetadataOptions) -> MetadataOutput:
+    """What the options say about the place of the records."""
+    return MetadataOutput(
+        records_file=options.records,
+        produced_to=options.produce_to,
+        dry_run=options.dry_run,
+        accepted_deletions=options.deletes,
+        accepted_gap_segments=options.allow_gaps,
+    )
 
 
 def _partitions(options: TierMetadataOptions, cluster: MetadataTopicPlan | None, announcer: Announcer | None) -> int | None:
