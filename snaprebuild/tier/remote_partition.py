@@ -422,6 +422,7 @@ class RemotePartition:
         findings: about copies that cannot be read.
         reads: reads the objects in place of the store of ``base``; None for that one.
         deleted_meanwhile: start offsets of the copies that were deleted since the store was listed, and were left out.
+        known_gone: segment ids of the listed copies of which the store was asked, and has no object any more.
     """
 
     id: TopicIdPartition
@@ -436,6 +437,7 @@ class RemotePartition:
     findings: tuple[Finding, ...] = ()
     reads: ReadStore | None = None
     deleted_meanwhile: list[int] = field(default_factory=list)
+    known_gone: set[bytes] = field(default_factory=set)
 
     @property
     def objects(self) -> ReadPath:
@@ -591,6 +593,9 @@ class RemotePartition:
     def leave_out_deleted(self, copies: Iterable[RemoteCopy]) -> bool:
         """Leaves out the copies that were deleted since the store was listed, as retention does: no object of them is there any more.
 
+        Retention deletes the lowest copies. So one that brokers may read is left out only if it lies below every such copy that is there,
+        and if there is one. Any other stays: it is lost, or was not handed out.
+
         Args:
             copies: of which something could not be read.
 
@@ -598,18 +603,33 @@ class RemotePartition:
             Whether any was left out.
         """
         deleted = [each for each in copies if self._is_deleted(each)]
-        for each in deleted:
+        if not deleted:
+            return False
+        lowest = self._lowest_present()
+        left_out = [each for each in deleted if not self.may_be_live(each) or (lowest is not None and each.start_offset < lowest)]
+        for each in left_out:
             del self.copies[each.segment_id]
             self.deleted_meanwhile.append(each.start_offset)
-        return bool(deleted)
+        return bool(left_out)
+
+    def _lowest_present(self) -> int | None:
+        """Start offset of the lowest copy that brokers may read and that the store still has; None if it has none of them."""
+        listed = (each for each in self.copies.values() if each.objects.by_kind and self.may_be_live(each))
+        ascending = sorted(listed, key=lambda each: each.start_offset)
+        return next((each.start_offset for each in ascending if not self._is_deleted(each)), None)
 
     def _is_deleted(self, copy: RemoteCopy) -> bool:
         """Whether the store has no object of a copy that was listed. False if it does not answer."""
+        if copy.segment_id in self.known_gone:
+            return True
         objects = copy.objects.by_kind.values()
         try:
-            return bool(objects) and all(self.base.below(each.key).read_end(1) is None for each in objects)
+            is_deleted = bool(objects) and all(self.base.below(each.key).read_end(1) is None for each in objects)
         except (ReadFailedError, LimitReachedError):
             return False
+        if is_deleted:
+            self.known_gone.add(copy.segment_id)
+        return is_deleted
 
     def deleted_findings(self) -> list[Finding]:
         """The note about copies that were deleted since the store was listed."""

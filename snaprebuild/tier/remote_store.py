@@ -527,12 +527,10 @@ def _with_topics(root: StorePath, partitions: list[ListedPartition]) -> list[Lis
     unnamed = dict[tuple[str, bytes], list[CopyObjects]]()
     for each in partitions:
         if each.layout is TierLayout.AIVEN and each.named is None:
-            copies = [
-                copy for copy in reversed(each.copies) if AivenObject.MANIFEST in copy.by_kind
-            ]  # retention deletes the first ones
-            warm = [
-                copy for copy in copies if copy.by_kind[AivenObject.MANIFEST].storage_class not in COLD
-            ]  # where a byte has a price
+            # The last copies first: retention deletes the first ones.
+            copies = [copy for copy in reversed(each.copies) if AivenObject.MANIFEST in copy.by_kind]
+            # Each byte of a cold class has a price.
+            warm = [copy for copy in copies if copy.by_kind[AivenObject.MANIFEST].storage_class not in COLD]
             if warm:
                 unnamed.setdefault((each.head, each.topic_id), []).extend(warm[:MANIFESTS_TRIED])
     topics = dict(zip(unnamed, map_in_threads(partial(_topic_of, root), list(unnamed.values())), strict=True))

@@ -1,7 +1,7 @@
 """Copies that brokers delete between the listing of the store and the reads: the answer is that of a store without them, with a note."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,14 @@ from command import Run, in_json
 from manifests import FIXTURES
 
 from snaprebuild.storage.local.store import LocalStore
+from snaprebuild.tier.audit import audit
 
 FOLLOWER = FIXTURES / "follower-lost-state"
 AIVEN = FIXTURES / "aiven-layout" / "zstd" / "store"
 STORES = {"local": FOLLOWER / "remote", "aiven": AIVEN}
 AS_OF = ("--as-of", "2026-11-21T12:00:00Z")
+LOWEST = {"local": 0, "aiven": 1}
+"""Place of the lowest copy of the partition with the newest one. The store in Aiven's layout has a partition of one copy before it."""
 VERBS = ("tier inventory", "tier audit", "tier metadata")
 
 
@@ -22,6 +25,11 @@ def files_of(store: Path, copy: int) -> list[Path]:
     """The files of a copy, by its place in the order of start offsets."""
     names = sorted({path.name.partition(".")[0] for path in store.rglob("*") if path.is_file() and len(path.name) > 43})
     return [path for path in store.rglob("*") if path.name.partition(".")[0] == names[copy]]
+
+
+def count_of(store: Path) -> int:
+    """How many copies the store has."""
+    return len({path.name.partition(".")[0] for path in store.rglob("*.log")})
 
 
 def run(verb: str, layout: str, store: Path) -> Run:
@@ -39,16 +47,8 @@ def answers(ran: Run) -> tuple[int, list[tuple[str, str]], list[Any]]:
     return ran.exit_code, findings, copies
 
 
-@pytest.mark.parametrize("copy", [0, -1])
-@pytest.mark.parametrize("layout", STORES)
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_deletion_meanwhile_is_no_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, layout: str, copy: int
-) -> None:
-    store = tmp_path / "store"
-    shutil.copytree(STORES[layout], store)
-    files = files_of(store, copy)
-    assert files
+def run_while_deleting(monkeypatch: pytest.MonkeyPatch, verb: str, layout: str, store: Path, files: list[Path]) -> Run:
+    """Runs a verb; the files are deleted after the store was listed."""
     listed = LocalStore.list_below
 
     def list_and_delete(self: LocalStore, location: str, *words: Any) -> Iterator[Any]:
@@ -58,7 +58,20 @@ def test_a_deletion_meanwhile_is_no_damage(
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalStore, "list_below", list_and_delete)
-        meanwhile = run(verb, layout, store)
+        return run(verb, layout, store)
+
+
+def copied(tmp_path: Path, layout: str) -> Path:
+    return Path(shutil.copytree(STORES[layout], tmp_path / "store"))
+
+
+@pytest.mark.parametrize("layout", STORES)
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_deletion_meanwhile_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, layout: str) -> None:
+    store = copied(tmp_path, layout)
+    files = files_of(store, LOWEST[layout])
+    assert files
+    meanwhile = run_while_deleting(monkeypatch, verb, layout, store, files)
     before = run(verb, layout, store)
     if verb == "tier inventory" and layout == "local":
         assert meanwhile.exit_code == 0  # it reads no object
@@ -66,6 +79,94 @@ def test_a_deletion_meanwhile_is_no_damage(
     assert answers(meanwhile) == answers(before)
     assert meanwhile.codes["tier-deleted-meanwhile"] == 1
     assert "tier-deleted-meanwhile" not in before.codes
+
+
+READ_OBJECTS = [(verb, layout) for verb in VERBS for layout in STORES if (verb, layout) != ("tier inventory", "local")]
+
+
+LOSSES = [
+    *((verb, layout, lost) for verb, layout in READ_OBJECTS for lost in ((-1,), range(count_of(STORES[layout])))),
+    *((verb, layout, (1 - LOWEST[layout],)) for verb, layout in READ_OBJECTS),
+]
+"""The newest copy, all, and one in the middle or the only one of a partition."""
+
+
+@pytest.mark.parametrize(("verb", "layout", "lost"), LOSSES)
+def test_a_loss_that_retention_does_not_cause_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, layout: str, lost: Sequence[int]
+) -> None:
+    """Retention deletes the lowest copies, and not the last one."""
+    store = copied(tmp_path, layout)
+    files = [path for place in lost for path in files_of(store, place)]
+    ran = run_while_deleting(monkeypatch, verb, layout, store, files)
+    # Without a metadata log an audit opens the segments of this layout for their ends.
+    is_end_unknown = (verb, layout) == ("tier audit", "local")
+    code, exit_code = ("tier-not-audited", 1) if is_end_unknown else ("storage-failed", 5)
+    assert ran.exit_code == exit_code
+    assert code in ran.codes
+    assert "tier-deleted-meanwhile" not in ran.codes
+
+
+@pytest.mark.parametrize("layout", STORES)
+def test_retention_beside_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    """The lowest copy is left out, and another one is a fault."""
+    store = copied(tmp_path, layout)
+    files = [*files_of(store, LOWEST[layout]), *files_of(store, 2 if layout == "local" else 0)]
+    ran = run_while_deleting(monkeypatch, "tier audit", layout, store, files)
+    assert ran.exit_code != 0
+    assert "1 copy was deleted" in ran.messages("tier-deleted-meanwhile")
+
+
+@pytest.mark.parametrize(
+    ("level", "lost", "exit_code"),
+    [
+        ("full", (0, 1), 0),
+        ("records", (0, 1), 0),
+        *((level, lost, 5) for level in ("full", "structure", "records") for lost in ((-1,), range(14))),
+    ],
+)
+def test_finished_copies_that_go_before_the_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str, lost: Sequence[int], exit_code: int
+) -> None:
+    """The metadata log has all copies as finished."""
+    store = copied(tmp_path, "local")
+    files = [path for place in lost for path in files_of(store, place)]
+    reads = audit._read_without_replay
+
+    def delete_and_read(*words: Any) -> None:
+        for path in files:
+            path.unlink(missing_ok=True)
+        reads(*words)
+
+    monkeypatch.setattr(audit, "_read_without_replay", delete_and_read)
+    ran = in_json("tier audit", store, "--metadata-log", FOLLOWER / "node1", "--level", level, "--jobs", 1, *AS_OF)
+    assert ran.exit_code == exit_code
+    assert ran.codes.get("tier-deleted-meanwhile", 0) == (exit_code == 0)
+
+
+def test_retention_while_records_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _decoded_while_deleting(tmp_path, monkeypatch, (0, 1)) == (0, 1, 0)
+
+
+def test_a_loss_while_records_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _decoded_while_deleting(tmp_path, monkeypatch, (-1,)) == (5, 0, 1)
+
+
+def _decoded_while_deleting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: tuple[int, ...]) -> tuple[int, int, int]:
+    """Exit code, notes and storage failures where copies are deleted between the replay and the decode."""
+    store = copied(tmp_path, "local")
+    files = [path for place in lost for path in files_of(store, place)]
+    decodes = audit.check_records
+
+    def delete_and_decode(*words: Any) -> None:
+        for path in files:
+            path.unlink()
+        decodes(*words)
+
+    monkeypatch.setattr(audit, "check_records", delete_and_decode)
+    words = ("--metadata-log", FOLLOWER / "node1", "--level", "records", "--jobs", 1)
+    ran = in_json("tier audit", store, *words, *AS_OF)
+    return ran.exit_code, ran.codes.get("tier-deleted-meanwhile", 0), ran.codes.get("storage-failed", 0)
 
 
 @pytest.mark.parametrize("verb", VERBS)

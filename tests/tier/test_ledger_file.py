@@ -181,6 +181,24 @@ def test_zeros_in_lines_that_were_on_the_device_are_damage(tmp_path: Path) -> No
     assert path.read_bytes() == damaged
 
 
+def test_zeros_in_a_ledger_that_was_written_anew_are_damage(tmp_path: Path) -> None:
+    """Written anew, the file is on the device before it has its name."""
+    path = tmp_path / "ledger"
+    keys = [CopyKey(KEY.segment_id, f"{number}" * 32) for number in range(9)]
+    with AuditLedger.open(str(path), STORE) as ledger:
+        for key in keys:
+            ledger.keep_range(key, "snapshot:all", 4, b"good")
+        ledger.drop_all_but(keys[:3])
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert json.loads(lines[-1]) == {"step": "sync", "size_bytes": sum(len(line) for line in lines[:-1])}
+    damaged = with_lost_bytes(path.read_bytes(), 2)
+    path.write_bytes(damaged)
+    with pytest.raises(UsageError) as error:
+        AuditLedger.open(str(path), STORE)
+    assert "line 3" in error.value.message
+    assert path.read_bytes() == damaged
+
+
 def test_half_a_line_of_a_killed_run_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     with AuditLedger.open(str(path), STORE) as ledger:

@@ -270,9 +270,10 @@ def tier_audit(
         each.finish()
         if turn is not None:
             turn.settle(each.audit)
-        add_findings(each.audit, level)
     if level is AuditLevel.RECORDS:
         check_records(audits, run)
+    for partition in audits:
+        add_findings(partition, level)
     if turn is None:
         audit.store_findings += _limit_findings(audit)
     else:

@@ -34,6 +34,8 @@ __all__ = ["check_records"]
 def check_records(audits: Sequence[PartitionAudit], run: Run) -> None:
     """Decodes the records of the readable copies of partitions, and adds a finding for each copy that has damaged ones.
 
+    Copies that retention has deleted meanwhile are left out.
+
     Args:
         audits: of the partitions; one that a limit ended is left out.
         run: how many workers read.
@@ -83,19 +85,19 @@ class _RecordTask(PartitionTask):
             return False
         self._next += 1
         if summary.unread is not None:
-            audit.findings.append(fault_finding(audit.remote.place, each.copy, summary.unread, is_unread=True))
+            if not audit.leave_out_deleted([each]):
+                audit.findings.append(fault_finding(audit.remote.place, each.copy, summary.unread, is_unread=True))
         elif summary.first_fault is not None:
             self._take_damage(each, summary)
         return True
 
-    def _take_damage(self, each: CopyAudit, found: _CopyRecords) -> None:
+    def _take_damage(self, each: CopyAudit, summary: _CopyRecords) -> None:
         audit = self._audit
         audit.damaged_ids.add(each.copy.segment_id)
         audit.damaged(each.copy.start_offset)
-        others = (
-            f"; {pluralize(found.faults, 'batch', 'batches')} of it cannot be read, this is the first" if found.faults > 1 else ""
-        )
-        message = f"copy {uuid_to_text(each.copy.segment_id)}: {found.first_fault}{others}"
+        message = f"copy {uuid_to_text(each.copy.segment_id)}: {summary.first_fault}"
+        if summary.faults > 1:
+            message += f"; {pluralize(summary.faults, 'batch', 'batches')} of it cannot be read, this is the first"
         audit.add_finding("tier-damaged-records", Severity.DAMAGED, message, each.copy.start_offset)
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:

@@ -473,7 +473,15 @@ class AuditLedger:
         live_bytes = sum(place.size_bytes + 1 for place in places) + copy_bytes + len(line_of(self._header)) + 1
         if 2 * live_bytes < contents.size_bytes:
             self._journal.sync()
-            write_text_file(self.path, self._live_lines(sorted(places, key=lambda each: each.position)))
+            write_text_file(self.path, self._new_lines(sorted(places, key=lambda each: each.position)))
+
+    def _new_lines(self, places: list[_Place]) -> Iterator[str]:
+        """The lines of a new file, which is on the device before it has its name: the last one says so."""
+        size_bytes = 0
+        for line in self._live_lines(places):
+            size_bytes += len(line)  # all of it is ASCII
+            yield line
+        yield f"{line_of(SyncLine(size_bytes=size_bytes))}\n"
 
     def _live_lines(self, places: list[_Place]) -> Iterator[str]:
         yield f"{line_of(self._header)}\n"
