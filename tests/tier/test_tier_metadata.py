@@ -297,6 +297,7 @@ def test_copies_below_the_log_start_are_listed_and_get_no_records(tmp_path: Path
     assert decisions(run.document) == ["below-log-start", "below-log-start", "included"]
     run = in_json("tier metadata", store, "--log-dir", tmp_path / "leader", "--log-start", "t-0=3")
     assert decisions(run.document) == ["below-log-start", "included", "included"]
+    assert (run.exit_code, causes(run.document)) == (1, ["log-start-moved"]), "the option is not used"
 
 
 def causes(run_document: dict[str, object]) -> list[str]:
@@ -360,6 +361,15 @@ def test_a_log_start_at_the_first_offset_on_disk_may_be_the_mark_of_the_loss(tmp
     first, second = started(1, 0, 9), started(2, 10, 19)
     log = metadata_log(tmp_path, first, update(first), second, update(second))
     assert causes(in_json("tier metadata", store, "--log-dir", leader, "--metadata-log", log).document) == []
+
+
+@pytest.mark.parametrize("typed", [0, 19])
+def test_another_log_start_than_that_on_disk_confirms_nothing(typed: int, tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    leader = leader_of(tmp_path, 20, 20, (0, 0))
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", store, "--log-dir", leader, "--log-start", f"t-0={typed}", "--records-file", file)
+    assert (run.exit_code, causes(run.document), file.exists()) == (3, ["log-start-moved"], False)
 
 
 def test_offsets_without_a_leader_epoch_are_not_served(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class TierMetadataOptions(ConfiguredOptions, frozen=True):
             "--log-start",
             metavar="TOPIC-PARTITION=OFFSET",
             short="Log start offset of the leader, for each partition; repeatable",
-            details="The greatest counts, if --log-dir shows others.",
+            details="One below that of --log-dir is refused.",
             risk="with one that is too low, deleted records are readable again",
             default="that of the log directories",
         ),

@@ -236,7 +236,7 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
         first_local_offsets=request.leaders.first_local_offsets(partition),
         has_no_log=request.leaders.has_no_log(partition),
-        is_log_start_typed=(partition.topic, partition.partition) in request.leaders.log_starts,
+        typed_log_start=request.leaders.log_starts.get((partition.topic, partition.partition)),
     )
 
 
