@@ -82,7 +82,7 @@ class TierMetadataOptions(ConfiguredOptions, frozen=True):
             metavar="N",
             click_type=WholeNumber(0, INT32_MAX),
             short="Write records although offsets are in no copy; leaders delete N of their own segments, as --dry-run shows them",
-            details="Their logs are needed (--log-dir).",
+            details="Needs the logs of all replicas (--log-dir) and --metadata.",
             risk="the records of these segments are lost, because later offsets count as uploaded",
             default="refuse",
         ),

@@ -212,7 +212,7 @@ class PartitionContext:
         allow_gaps: offsets may be in no copy, if it is known which segments the leader deletes for that.
         metadata_partition: that holds its records.
         is_lost: that metadata partition is lost, as an option says, so that nothing shows which copies were deleted.
-        has_no_log: log directories were named, and none of them has its log.
+        replica_logs: the logs of all its replicas; None unless the cluster shows that all of them were named.
         typed_log_start: log start offset that an option has; None without one.
         first_local_offsets: first offsets on disk of all replicas that were named.
     """
@@ -225,7 +225,7 @@ class PartitionContext:
     allow_gaps: bool
     metadata_partition: int
     is_lost: bool = False
-    has_no_log: bool = False
+    replica_logs: Sequence[LeaderLog] | None = None
     typed_log_start: int | None = None
     first_local_offsets: frozenset[int] = frozenset()
 
@@ -631,14 +631,31 @@ class _CopyDecisions:
             yield OffsetRange(first_offset=reached, last_offset=local - 1)
 
     def _gap_segments(self, gaps: Sequence[OffsetRange], included: Sequence[_Row]) -> list[GapSegment] | None:
-        """The segments of the leader with offsets of the gaps that it would take for uploaded; None if they are unknown.
+        """The segments with offsets of the gaps that a leader would take for uploaded; None if they are unknown.
+
+        Any replica may be the leader: the one that deletes most counts.
+        """
+        if not gaps:
+            return []
+        if self._context.replica_logs is None:
+            return None
+        most: list[GapSegment] = []
+        for log in self._context.replica_logs:
+            segments = self._gap_segments_of(log, gaps, included)
+            if segments is None:
+                return None
+            most = max(most, segments, key=len)
+        return most
+
+    @staticmethod
+    def _gap_segments_of(leader: LeaderLog, gaps: Sequence[OffsetRange], included: Sequence[_Row]) -> list[GapSegment] | None:
+        """Those of one replica, if it leads.
 
         Source: ``UnifiedLog.isSegmentEligibleForDeletion``.
         """
-        leader = self._context.leader
-        if not gaps or self._context.has_no_log:
+        if leader.first_local_offset is None:
             return []
-        if leader is None or not leader.leader_epochs:
+        if not leader.leader_epochs:
             return None
         try:
             log_end = leader.log_end_offset()
@@ -661,8 +678,8 @@ class _CopyDecisions:
         offsets = f"offsets {first.first_offset} to {first.last_offset} are in no copy that gets records"
         if segments is None:
             message = (
-                f"{offsets}. A leader would take them for uploaded, and which of its own segments it deletes is unknown: name its log "
-                "directory with --log-dir"
+                f"{offsets}. A leader would take them for uploaded, and which of its own segments it deletes is unknown: name the log "
+                "directories of all replicas with --log-dir, and the metadata log of the cluster with --metadata"
             )
         elif segments:
             message = (
