@@ -543,7 +543,7 @@ NODES = {
     "both": (("node1", "node2"), 1),
     "both, follower first": (("node2", "node1"), 1),
 }
-"""Log directories of a real cluster that are named, and how many segments its leader deletes: the one from 561 on, all of the gap. None if a
+"""Log directories of a real cluster, and how many segments its leader deletes: the one from 561 on, all of the gap. None if a
 replica was not named."""
 
 

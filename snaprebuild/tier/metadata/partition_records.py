@@ -93,7 +93,7 @@ class RefusalCause(StrEnum):
     LOG_START_ABOVE_END = "log-start-above-end"
     """The log start offset is above the end of the log, so that it is no log start of this log."""
     LOG_START_MOVED = "log-start-moved"
-    """The log start offset is where a leader without records moves it, and copies without a record end there. Or an option has a lower one."""
+    """The log start offset is where a leader without records moves it, and copies without a record end there; or --log-start is lower."""
     SETTINGS_UNKNOWN = "settings-unknown"
     """Which custom metadata the plugin returns is unknown."""
     TWO_LINES = "two-lines"
