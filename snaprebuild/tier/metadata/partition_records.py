@@ -649,7 +649,7 @@ class _CopyDecisions:
 
     @staticmethod
     def _gap_segments_of(leader: LeaderLog, gaps: Sequence[OffsetRange], included: Sequence[_Row]) -> list[GapSegment] | None:
-        """Those of one replica, if it leads.
+        """The segments that one replica deletes if it leads.
 
         Source: ``UnifiedLog.isSegmentEligibleForDeletion``.
         """
@@ -678,8 +678,8 @@ class _CopyDecisions:
         offsets = f"offsets {first.first_offset} to {first.last_offset} are in no copy that gets records"
         if segments is None:
             message = (
-                f"{offsets}. A leader would take them for uploaded, and which of its own segments it deletes is unknown: name the log "
-                "directories of all replicas with --log-dir, and the metadata log of the cluster with --metadata"
+                f"{offsets}. A leader would take them for uploaded, and which of its own segments it deletes is unknown. Name the "
+                "log directories of all replicas with --log-dir, and the metadata log of the cluster with --metadata"
             )
         elif segments:
             message = (
