@@ -215,7 +215,7 @@ class UploadRefusalReason(StrEnum):
     EMPTY_SEGMENT = "empty-segment"
     """It is rolled and has no bytes."""
     ENCRYPTED_STORE = "encrypted-store"
-    """The copies before it are encrypted, and an unencrypted one would follow (``tier upload``)."""
+    """The copies before it are encrypted, or the plugin encrypts, and an unencrypted one would follow (``tier upload``)."""
     GAP = "gap"
     """Remote storage ends below it, and segments between are missing (``tier upload``)."""
     GONE = "gone"

@@ -76,6 +76,7 @@ def test_the_store_of_a_broker(tmp_path: Path) -> None:
         "path_style": False,
         "key_prefix": "tier/",
         "chunk_size": 4194304,
+        "encryption_enabled": False,
         "key_pairs": [],
         "custom_metadata_fields": [],
     }
@@ -197,6 +198,7 @@ def test_another_bucket_than_that_of_the_broker(tmp_path: Path) -> None:
     assert (run.exit_code, "expected s3://own" in run.stderr) == (2, True)
 
 
+KEY_PAIR_WITHOUT_KEY = {"rsm__config__encryption__key__pairs": "key1"}
 BUCKET = {"rsm__config__storage__s3__bucket__name": "own"}
 
 
@@ -206,6 +208,9 @@ BUCKET = {"rsm__config__storage__s3__bucket__name": "own"}
         (BUCKET, ("--set", "s3_anonymous=true"), "--broker-credentials: neither s3_profile nor s3_anonymous goes with it"),
         (BUCKET, ("--set", "s3_profile=own"), "--broker-credentials: neither s3_profile nor s3_anonymous goes with it"),
         ({}, ("s3://own/tier",), "--broker-credentials: the configuration names no bucket"),
+        ({}, (str(AIVEN / "plain" / "store"),), "--broker-credentials: STORE is a directory, which needs no access key"),
+        (KEY_PAIR_WITHOUT_KEY, (str(AIVEN / "plain" / "store"),), "--broker-credentials: STORE is a directory, which needs no"),
+        (BUCKET, (str(AIVEN / "plain" / "store"),), "the store of --server-properties is s3://own"),
         (BUCKET, ("s3://other/tier",), "STORE is in another bucket than that of --server-properties: expected s3://own"),
     ],
 )
@@ -224,6 +229,10 @@ def test_credentials_that_do_not_go_with_the_store(
         ("rsm.config.storage.aws.secret.access.key=", "has no rsm.config.storage.aws.secret.access.key: without"),
         (
             "rsm.config.storage.aws.secret.access.key=${file:/planted-path:planted-key}",
+            "rsm.config.storage.aws.secret.access.key: its value is one that only the config provider of the broker can replace",
+        ),
+        (
+            "rsm.config.storage.aws.secret.access.key=planted-begin${file:/planted-path:planted-key}",
             "rsm.config.storage.aws.secret.access.key: its value is one that only the config provider of the broker can replace",
         ),
     ],

@@ -270,6 +270,24 @@ def test_another_store_than_the_metadata_log_knows(of_plugin: Path, tmp_path: Pa
     assert (tree(of_plugin), (tmp_path / "empty").exists()) == (before, False)
 
 
+@pytest.mark.parametrize("value", ["true", "TRUE"])
+def test_nothing_goes_up_plain_if_the_plugin_encrypts(logs: Path, tmp_path: Path, value: str) -> None:
+    """Also into a store without a copy. Java reads the value in letters of any case."""
+    store = tmp_path / "store"
+    file = tmp_path / "server.properties"
+    words = ("--server-properties", file, "--topic-partition", "deleted-0")
+    file.write_text(f"rsm.config.storage.root={store}\nrsm.config.encryption.enabled={value}\n")
+    run = upload(logs, store, *words)
+    assert (run.exit_code, run.document["totals"]["uploaded"], store.exists()) == (3, 0, False)
+    assert "(encrypted-store)" in run.messages("tier-upload-refused")
+    file.write_text(f"rsm.config.storage.root={store}\nrsm.config.encryption.enabled=false\n")
+    plain = upload(logs, store, *words, "--dry-run")
+    file.write_text(f"rsm.config.storage.root={store}\nrsm.config.encryption.enabled={value}\n")
+    allowed = upload(logs, store, *words, "--allow-plain", "--dry-run")
+    assert plain.exit_code == allowed.exit_code == 0
+    assert plain.document["totals"] == allowed.document["totals"]
+
+
 def test_nothing_goes_up_plain_next_to_encrypted_copies(tmp_path: Path) -> None:
     segments_of = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]["encrypted"]
     store = Path(shutil.copytree(FIXTURES / "aiven-layout" / "encrypted" / "store", tmp_path / "store"))

@@ -39,7 +39,7 @@ def test_no_one_answers_at_the_endpoint() -> None:
         taken.bind(("127.0.0.1", 0))  # and no one listens
         store = S3Store(S3Settings(endpoint_url=f"http://user:hunter2@127.0.0.1:{taken.getsockname()[1]}", anonymous=True))
         with pytest.raises(
-            ReadFailedError, match=r"nothing answers at the endpoint .*--s3-endpoint-url, AWS_ENDPOINT_URL"
+            ReadFailedError, match=r"nothing answers at the endpoint .*--s3-endpoint-url, --server-properties, AWS_ENDPOINT_URL"
         ) as caught:
             store.identity("s3://b/a")
     assert "hunter2" not in str(caught.value)

@@ -15,6 +15,7 @@ from schema_validator import Draft202012Validator
 from tier_example import MS, written
 from tiers import TOPIC_ID, Copy, id_text, write_tier
 
+from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.offset_index import read_offset_index
 from formats.remote.remote_log_metadata import (
@@ -39,6 +40,7 @@ from snaprebuild.tier.upload.announce import WrittenCopy
 
 LOST = FIXTURES / "follower-lost-state"
 T0 = TopicIdPartition("t", TOPIC_ID, 0)
+DIRECTORY_ID = bytes(range(16, 32))
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 ALL_FIELDS = "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY"
 
@@ -248,8 +250,26 @@ def leader_of(root: Path, log_start: int, first_local: int, *epochs: tuple[int, 
     )
     (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {id_text(TOPIC_ID)}")
     (root / "leader" / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {log_start}\n")
-    (root / "leader" / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
+    (root / "leader" / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id=c\ndirectory.id={id_text(DIRECTORY_ID)}\n")
     return root / "leader"
+
+
+def cluster_log(root: Path, directory_id: bytes = DIRECTORY_ID) -> Path:
+    """The metadata log of a cluster that has the topic, with its only replica on node 1."""
+    topic = ClusterMetadataRecord(MetadataRecordType.TOPIC, "TopicRecord", 0, {"name": "t", "topicId": TOPIC_ID})
+    fields = {
+        "partitionId": 0,
+        "topicId": TOPIC_ID,
+        "replicas": [1],
+        "isr": [1],
+        "leader": 1,
+        "directories": [directory_id],
+    }
+    partition = ClusterMetadataRecord(MetadataRecordType.PARTITION, "PartitionRecord", 1, fields)
+    log = b"".join(
+        batch(offset, records=[record(write_cluster_metadata_record(each))]) for offset, each in enumerate((topic, partition))
+    )
+    return write_partition(root / "controller" / "__cluster_metadata-0", {0: log}).parent
 
 
 def decisions(run_document: dict[str, object]) -> list[str]:
@@ -298,6 +318,7 @@ def test_copies_below_the_log_start_are_listed_and_get_no_records(tmp_path: Path
     assert decisions(run.document) == ["below-log-start", "below-log-start", "included"]
     run = in_json("tier metadata", store, "--log-dir", tmp_path / "leader", "--log-start", "t-0=3")
     assert decisions(run.document) == ["below-log-start", "included", "included"]
+    assert (run.exit_code, causes(run.document)) == (1, ["log-start-moved"]), "the option is not used"
 
 
 def causes(run_document: dict[str, object]) -> list[str]:
@@ -361,6 +382,15 @@ def test_a_log_start_at_the_first_offset_on_disk_may_be_the_mark_of_the_loss(tmp
     first, second = started(1, 0, 9), started(2, 10, 19)
     log = metadata_log(tmp_path, first, update(first), second, update(second))
     assert causes(in_json("tier metadata", store, "--log-dir", leader, "--metadata-log", log).document) == []
+
+
+@pytest.mark.parametrize("typed", [0, 19])
+def test_another_log_start_than_that_on_disk_confirms_nothing(typed: int, tmp_path: Path) -> None:
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    leader = leader_of(tmp_path, 20, 20, (0, 0))
+    file = tmp_path / "records.jsonl"
+    run = in_json("tier metadata", store, "--log-dir", leader, "--log-start", f"t-0={typed}", "--records-file", file)
+    assert (run.exit_code, causes(run.document), file.exists()) == (3, ["log-start-moved"], False)
 
 
 def test_offsets_without_a_leader_epoch_are_not_served(tmp_path: Path) -> None:
@@ -454,7 +484,7 @@ def test_a_gap_is_refused_unless_the_segments_that_go_are_typed(name: str, tmp_p
     leader = leader_segments(tmp_path, *ranges)
     if ranges[0][0] > 0:
         (leader / "t-0" / f"{0:020d}.log").unlink()
-    words = (store, "--log-dir", leader, "--records-file", file)
+    words = (store, "--log-dir", leader, "--metadata", cluster_log(tmp_path), "--records-file", file)
     run = in_json("tier metadata", *words)
     assert (run.exit_code, file.exists(), run.codes["tier-gap"]) == (3, False, 1)
     (partition,) = run.document["partitions"]
@@ -477,24 +507,72 @@ def test_a_gap_is_refused_unless_the_segments_that_go_are_typed(name: str, tmp_p
     assert (run.exit_code, len(rebuilt(file)), run.codes["tier-gap"]) == (1, 4, 1)
 
 
-def test_a_gap_is_refused_if_the_log_of_the_leader_is_unknown(tmp_path: Path) -> None:
-    """Nothing shows which segments it would delete. A log directory without such a log shows that there are none."""
+def test_a_gap_is_refused_if_a_log_of_its_replicas_is_unknown(tmp_path: Path) -> None:
+    """Nothing shows which segments its leader would delete. The registered log directories without such a log show that there are none."""
     store = store_of(tmp_path, copy(0, 9), copy(20, 29))
     file = tmp_path / "records.jsonl"
+    cluster = cluster_log(tmp_path)
     words = (store, "--log-start", "t-0=0", "--records-file", file, "--allow-gaps", 0)
-    run = in_json("tier metadata", *words)
-    assert (run.exit_code, file.exists(), causes(run.document)) == (3, False, ["gap"])
-    (partition,) = run.document["partitions"]
-    assert partition["gap_segments"] is None
-    assert "--log-dir" in partition["refusals"][0]["message"]
     other = leader_segments(tmp_path, (0, 9), (10, 29))
-    identity = other / "t-0" / "partition.metadata"
-    identity.unlink()
-    run = in_json("tier metadata", *words, "--log-dir", other)
+    named = ("--log-dir", other)
+    for more in ((), named, ("--metadata", cluster)):
+        run = in_json("tier metadata", *words, *more)
+        assert (run.exit_code, file.exists(), causes(run.document)) == (3, False, ["gap"])
+        (partition,) = run.document["partitions"]
+        assert partition["gap_segments"] is None
+        assert "--log-dir" in partition["refusals"][0]["message"]
+    (other / "t-0" / "partition.metadata").unlink()
+    run = in_json("tier metadata", *words, *named, "--metadata", cluster)
     assert (run.exit_code, causes(run.document)) == (3, ["gap"]), "it may be the log of this topic"
     (other / "t-0").rename(other / "another-0")
-    run = in_json("tier metadata", *words, "--log-dir", other)
+    run = in_json("tier metadata", *words, *named)
+    assert (run.exit_code, causes(run.document)) == (3, ["gap"]), "another broker may have it"
+    run = in_json("tier metadata", *words, *named, "--metadata", cluster)
     assert (run.exit_code, run.document["partitions"][0]["gap_segments"], len(rebuilt(file))) == (1, [], 4)
+
+
+def test_without_a_log_only_the_registered_directory_shows_that_there_is_none(tmp_path: Path) -> None:
+    """The broker has another log directory, which may have it."""
+    store = store_of(tmp_path, copy(0, 9), copy(20, 29))
+    other = leader_segments(tmp_path, (0, 9), (10, 29))
+    (other / "t-0").rename(other / "another-0")
+    cluster = cluster_log(tmp_path, directory_id=bytes(15) + b"\7")
+    words = (store, "--log-start", "t-0=0", "--log-dir", other, "--metadata", cluster)
+    assert causes(in_json("tier metadata", *words).document) == ["gap"]
+    assert in_json("tier metadata", *words).document["partitions"][0]["gap_segments"] is None
+
+
+NODES = {
+    "leader": (("node1",), None),
+    "follower": (("node2",), None),
+    "both": (("node1", "node2"), 1),
+    "both, follower first": (("node2", "node1"), 1),
+}
+"""Log directories of a real cluster, and how many segments its leader deletes: the one from 561 on, all of the gap. None if a
+replica was not named."""
+
+
+@pytest.mark.parametrize("is_log_removed", [False, True])
+@pytest.mark.parametrize("name", NODES)
+def test_segments_of_a_gap_are_counted_with_the_logs_of_all_replicas(name: str, is_log_removed: bool, tmp_path: Path) -> None:
+    nodes, expected = NODES[name]
+    root = tmp_path / "lost"
+    shutil.copytree(LOST, root)
+    for each in (root / "remote").rglob("*00561-*"):
+        each.unlink()
+    if is_log_removed:
+        shutil.rmtree(root / "node2" / "payments-0")
+    file = tmp_path / "records.jsonl"
+    named = [word for node in nodes for word in ("--log-dir", root / node)]
+    words = (root / "remote", *named, "--metadata", root / "node1", "--log-start", "payments-0=0", "--records-file", file)
+    run = in_json("tier metadata", *words, "--allow-gaps", 0)
+    assert (run.exit_code, file.exists()) == (3, False)
+    (partition,) = run.document["partitions"] if expected is None else in_json("tier metadata", *words).document["partitions"]
+    found = partition["gap_segments"]
+    assert (None if found is None else [each["start_offset"] for each in found]) == (None if expected is None else [561])
+    if expected is not None:
+        assert in_json("tier metadata", *words, "--allow-gaps", expected).exit_code == 1
+        assert len(rebuilt(file)) == 26
 
 
 def test_offsets_between_the_copies_and_the_disk_of_the_leader_are_a_gap(tmp_path: Path) -> None:
@@ -871,7 +949,7 @@ def test_a_failure_at_the_second_replica_leaves_none(tmp_path: Path, monkeypatch
         place.mkdir()
         (place / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=c\n")
     replicas = tuple(MetadataReplica(str(place), number, 0) for number, place in enumerate(places))
-    plan = MetadataTopicPlan(bytes(range(16)), 1, replicas, frozenset(), None)
+    plan = MetadataTopicPlan(bytes(range(16)), 1, replicas, {}, None)
     segment = started(1, 0, 9)
     copies = [WrittenCopy(segment, segment.event_timestamp_ms)]
 

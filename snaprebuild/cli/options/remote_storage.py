@@ -275,7 +275,7 @@ AllowPlain = Annotated[
     bool,
     option(
         "--allow-plain",
-        short="Upload without encryption although the partition has encrypted copies",
+        short="Upload without encryption although the partition has encrypted copies, or --server-properties has encryption.enabled",
         risk="records that should be encrypted are readable in the store",
         default="refuse",
     ),

@@ -80,7 +80,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
             allow_gaps=options.allow_gaps is not None,
             writes=_has_target(options),
             metadata_partitions=_partitions(options, cluster, announcer),
-            topic_ids=None if cluster is None else cluster.topic_ids,
+            cluster=cluster,
             lost_partitions=frozenset(options.lost_metadata_partition or ()),
         )
         records = store_records(access, request, tier)

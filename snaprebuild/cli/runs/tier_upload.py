@@ -90,6 +90,7 @@ def run_tier_upload(
             logs=logs if announcer is None else announcer.logs,
             verified=is_verified if announcer is None else announcer.verified,
             allow_unverified=options.allow_unverified,
+            plugin_encrypts=configured.plugin is not None and configured.plugin.encryption_enabled,
             allow_plain=options.allow_plain,
             announcer=announcer,
             judge=sources.judge,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from snaprebuild.errors import UsageError
 
-__all__ = ["CONFIG_BYTES_MAX", "FILE_SETTINGS", "SECURITY_SETTINGS", "read_client_config"]
+__all__ = ["CONFIG_BYTES_MAX", "SECURITY_SETTINGS", "read_client_config"]
 
 CONFIG_BYTES_MAX = 1 << 20
 

@@ -35,6 +35,7 @@ LOCAL_DIRECTORY = "dir"
 KEY_PREFIX = "key.prefix"
 CHUNK_SIZE = "chunk.size"
 CUSTOM_METADATA_FIELDS = "custom.metadata.fields.include"
+ENCRYPTION = "encryption.enabled"
 KEY_PAIRS = "encryption.key.pairs"
 PRIVATE_KEY = "encryption.key.pairs.{}.private.key.file"
 
@@ -81,6 +82,8 @@ class PluginConfig(Part, frozen=True):
     key_prefix: str
     chunk_size: Natural | None
     """Bytes of a segment in each chunk; null if it is not set, or no number."""
+    encryption_enabled: bool
+    """The plugin encrypts what it uploads."""
     key_pairs: tuple[KeyPair, ...]
     custom_metadata_fields: tuple[str, ...]
     """Fields that the plugin includes in the custom metadata of each copy."""
@@ -113,10 +116,11 @@ def plugin_config_of(properties: Properties, path: str) -> PluginConfig:
         directory=None if directory is None else os.path.abspath(directory),
         endpoint_url=values.get(ENDPOINT),
         region=values.get(REGION),
-        path_style=(values.get(PATH_STYLE) or "").lower() == "true",
+        path_style=values.is_true(PATH_STYLE),
         key_prefix=values.get(KEY_PREFIX) or "",
         chunk_size=int(chunk_size) if chunk_size.isascii() and chunk_size.isdigit() and len(chunk_size) < 12 else None,
         custom_metadata_fields=tuple(each.strip() for each in fields.split(",") if each.strip()),
+        encryption_enabled=values.is_true(ENCRYPTION),
         key_pairs=tuple(KeyPair(name=name, private_key_file=values.get(PRIVATE_KEY.format(name))) for name in names),
     )
 
@@ -166,11 +170,18 @@ class _Values:
         Raises:
             UsageError: only the broker can ask its config provider for the value.
         """
-        value = (self._properties.get(self.name_of(name)) or "").strip()
-        part = unexpanded_part(value) if value else None
-        if part is not None and part.startswith("${"):
+        value, part = self._value(name)
+        if part is not None:
             raise self._unexpanded(name, f"found {shown(part)}, which")
-        return value or None
+        return value
+
+    def is_true(self, name: str) -> bool:
+        """Whether a value is ``true``, in letters of any case, as Kafka takes it (``ConfigDef.parseType``).
+
+        Raises:
+            UsageError: only the broker can ask its config provider for the value.
+        """
+        return (self.get(name) or "").lower() == "true"
 
     def secret(self, name: str) -> str | None:
         """A value that no message repeats; None if it is absent or empty.
@@ -178,10 +189,16 @@ class _Values:
         Raises:
             UsageError: only the broker can ask its config provider for the value.
         """
-        value = (self._properties.get(self.name_of(name)) or "").strip()
-        if value.startswith("${"):
+        value, part = self._value(name)
+        if part is not None:
             raise self._unexpanded(name, "its value is one that")
-        return value or None
+        return value
+
+    def _value(self, name: str) -> tuple[str | None, str | None]:
+        """A value, None if it is absent or empty; and the part of it that a config provider replaces, None without one."""
+        value = (self._properties.get(self.name_of(name)) or "").strip()
+        part = unexpanded_part(value) if value else None
+        return value or None, part if part is not None and part.startswith("${") else None
 
     def _unexpanded(self, name: str, found: str) -> UsageError:
         message = f"{self.name_of(name)}: {found} only the config provider of the broker can replace"

@@ -397,5 +397,6 @@ def redacted(error: Exception) -> str:
     if isinstance(error, ReadTimeoutError):
         return f"no answer came whole in {ANSWER_SECONDS:g} s ({type(error).__name__})"
     if isinstance(error, (EndpointConnectionError, ConnectTimeoutError)):
-        return f"nothing answers at the endpoint ({type(error).__name__}), which --s3-endpoint-url, AWS_ENDPOINT_URL or the profile names"
+        sources = "--s3-endpoint-url, --server-properties, AWS_ENDPOINT_URL or the profile"
+        return f"nothing answers at the endpoint ({type(error).__name__}), which {sources} names"
     return f"the store returns an unexpected answer ({type(error).__name__})"

@@ -5,9 +5,11 @@ Source: ``LogManager.checkpointLogStartOffsets``, which has a line for each log 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from formats.broker.broker_files import MetaProperties
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import TopicIdPartition
@@ -16,8 +18,10 @@ from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, open_source
-from snaprebuild.storage.log_dir import read_leader_epochs, read_topic_id
+from snaprebuild.storage.log_dir import read_leader_epochs, read_log_dir, read_topic_id
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.store import absolute
+from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.named_offsets import check_named_partitions, named_offset
 
 __all__ = ["LeaderLog", "LeaderLogs", "read_leader_logs"]
@@ -33,6 +37,7 @@ class LeaderLog:
         first_local_offset: base offset of the first segment on disk; None without a segment.
         leader_epochs: of the log, ascending; none if unknown.
         directory: the listing.
+        node_id: of its broker; None if its log directory does not show it.
     """
 
     path: str
@@ -40,6 +45,7 @@ class LeaderLog:
     first_local_offset: int | None
     leader_epochs: tuple[LeaderEpochEntry, ...]
     directory: PartitionDir
+    node_id: int | None = None
 
     @property
     def segment_sizes(self) -> list[tuple[int, int]]:
@@ -68,17 +74,19 @@ class LeaderLogs:
         logs: of each partition, one for each replica that was named.
         log_starts: by topic and number, as an option names them.
         findings: files that could not be read.
-        names: topic and number of each partition directory that was there, whatever its topic id; None if no log directory was named.
+        directories: how many partition directories of each topic and number were there, whatever their topic ids.
+        places: ``meta.properties`` of the log directories that were named as a whole.
     """
 
     logs: Mapping[TopicIdPartition, Sequence[LeaderLog]] = field(default_factory=dict)
     log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
-    names: frozenset[tuple[str, int]] | None = None
+    directories: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    places: tuple[MetaProperties, ...] = ()
 
-    def has_no_log(self, partition: TopicIdPartition) -> bool:
-        """Whether log directories were named, and none has a directory of this name."""
-        return self.names is not None and (partition.topic, partition.partition) not in self.names
+    def are_all_read(self, partition: TopicIdPartition) -> bool:
+        """Whether each directory of this name could be read, and is of this topic id."""
+        return self.directories.get((partition.topic, partition.partition), 0) == len(self.logs.get(partition, ()))
 
     def newest(self, partition: TopicIdPartition) -> LeaderLog | None:
         """The log with the greatest leader epoch, which is that of the leader or of its successor; None without any."""
@@ -139,11 +147,11 @@ def read_leader_logs(log_dirs: Sequence[str], options: Sequence[str], run: Run) 
         if topic_id is not None:
             name = source.directory.name
             logs.setdefault(TopicIdPartition(name.topic, topic_id, name.partition), []).append(log)
-    names = None
-    if opened is not None:
-        directories = [each.directory.name for each in opened.partitions]
-        names = frozenset((each.topic, each.partition) for each in directories)
-    return LeaderLogs(logs, log_starts, tuple(findings), names)
+    sources = () if opened is None else (*opened.partitions, *opened.skipped)
+    directories = Counter((each.directory.name.topic, each.directory.name.partition) for each in sources)
+    states = [read_log_dir(path_of(absolute(each), run.stores)) for each in log_dirs]
+    places = tuple(each.meta for each in states if each.meta is not None)
+    return LeaderLogs(logs, log_starts, tuple(findings), directories, places)
 
 
 def _leader_log(source: PartitionSource) -> LeaderLog:
@@ -151,4 +159,5 @@ def _leader_log(source: PartitionSource) -> LeaderLog:
     log_starts = source.log_dir.log_starts or {}
     first = directory.segments[0].base_offset if directory.segments else None
     epochs = read_leader_epochs(directory) or ()
-    return LeaderLog(directory.path, log_starts.get(directory.topic_partition), first, epochs, directory)
+    node_id = None if source.log_dir.meta is None else source.log_dir.meta.node_id
+    return LeaderLog(directory.path, log_starts.get(directory.topic_partition), first, epochs, directory, node_id)

@@ -93,7 +93,7 @@ class RefusalCause(StrEnum):
     LOG_START_ABOVE_END = "log-start-above-end"
     """The log start offset is above the end of the log, so that it is no log start of this log."""
     LOG_START_MOVED = "log-start-moved"
-    """The log start offset is where a leader without records moves it, and copies without a record end there."""
+    """The log start offset is where a leader without records moves it, and copies without a record end there; or --log-start is lower."""
     SETTINGS_UNKNOWN = "settings-unknown"
     """Which custom metadata the plugin returns is unknown."""
     TWO_LINES = "two-lines"
@@ -212,8 +212,8 @@ class PartitionContext:
         allow_gaps: offsets may be in no copy, if it is known which segments the leader deletes for that.
         metadata_partition: that holds its records.
         is_lost: that metadata partition is lost, as an option says, so that nothing shows which copies were deleted.
-        has_no_log: log directories were named, and none of them has its log.
-        is_log_start_typed: an option has a log start offset of the partition.
+        replica_logs: the logs of all its replicas; None unless the cluster shows that all of them were named.
+        typed_log_start: log start offset that an option has; None without one.
         first_local_offsets: first offsets on disk of all replicas that were named.
     """
 
@@ -225,8 +225,8 @@ class PartitionContext:
     allow_gaps: bool
     metadata_partition: int
     is_lost: bool = False
-    has_no_log: bool = False
-    is_log_start_typed: bool = False
+    replica_logs: Sequence[LeaderLog] | None = None
+    typed_log_start: int | None = None
     first_local_offsets: frozenset[int] = frozenset()
 
 
@@ -568,12 +568,27 @@ class _CopyDecisions:
     def _check_log_start_moved(self, log_start: int) -> None:
         """Refuses a log start that may be the mark of the loss: a leader that starts without records moves it to its first segment.
 
+        An option confirms it with the same offset; a lower one is refused, because it would not be used.
+
         Source: ``RemoteLogManager.findLogStartOffset``.
         """
-        if self._context.is_log_start_typed or log_start not in self._context.first_local_offsets:
+        typed = self._context.typed_log_start
+        if typed == log_start:
             return
+        if log_start in self._context.first_local_offsets and self._refuse_moved_log_start(log_start):
+            return
+        if typed is not None:
+            message = (
+                f"--log-start has {typed}, which is below the log start {log_start} of the log directories: leave the option out. If "
+                f"{log_start} is wrong, stop the brokers, and correct {LOG_START_OFFSET_CHECKPOINT} of each replica"
+            )
+            self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_MOVED, message=message, offset=typed))
+
+    def _refuse_moved_log_start(self, log_start: int) -> bool:
+        """Refuses a log start that is the first offset on disk, if a copy without a record ends there. Whether one does."""
         below = [row for row in self._rows if row.decision is CopyDecision.BELOW_LOG_START and row.copy.record is None]
-        if any(_known_end(row) == log_start for row in below):
+        is_moved = any(_known_end(row) == log_start for row in below)
+        if is_moved:
             name = f"{self._remote.id.topic}-{self._remote.id.partition}"
             first = min(row.copy.start_offset for row in below)
             message = (
@@ -583,6 +598,7 @@ class _CopyDecisions:
                 f"with --log-start {name}={log_start}"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_MOVED, message=message, offset=log_start))
+        return is_moved
 
     def _copies_end(self) -> int | None:
         """Offset after the last one of all copies, also of those that are left out; None without a copy."""
@@ -615,14 +631,31 @@ class _CopyDecisions:
             yield OffsetRange(first_offset=reached, last_offset=local - 1)
 
     def _gap_segments(self, gaps: Sequence[OffsetRange], included: Sequence[_Row]) -> list[GapSegment] | None:
-        """The segments of the leader with offsets of the gaps that it would take for uploaded; None if they are unknown.
+        """The segments with offsets of the gaps that a leader would take for uploaded; None if they are unknown.
+
+        Any replica may be the leader: the one that deletes most counts.
+        """
+        if not gaps:
+            return []
+        if self._context.replica_logs is None:
+            return None
+        most: list[GapSegment] = []
+        for log in self._context.replica_logs:
+            segments = self._gap_segments_of(log, gaps, included)
+            if segments is None:
+                return None
+            most = max(most, segments, key=len)
+        return most
+
+    @staticmethod
+    def _gap_segments_of(leader: LeaderLog, gaps: Sequence[OffsetRange], included: Sequence[_Row]) -> list[GapSegment] | None:
+        """The segments that one replica deletes if it leads.
 
         Source: ``UnifiedLog.isSegmentEligibleForDeletion``.
         """
-        leader = self._context.leader
-        if not gaps or self._context.has_no_log:
+        if leader.first_local_offset is None:
             return []
-        if leader is None or not leader.leader_epochs:
+        if not leader.leader_epochs:
             return None
         try:
             log_end = leader.log_end_offset()
@@ -645,8 +678,8 @@ class _CopyDecisions:
         offsets = f"offsets {first.first_offset} to {first.last_offset} are in no copy that gets records"
         if segments is None:
             message = (
-                f"{offsets}. A leader would take them for uploaded, and which of its own segments it deletes is unknown: name its log "
-                "directory with --log-dir"
+                f"{offsets}. A leader would take them for uploaded, and which of its own segments it deletes is unknown. Name the "
+                "log directories of all replicas with --log-dir, and the metadata log of the cluster with --metadata"
             )
         elif segments:
             message = (

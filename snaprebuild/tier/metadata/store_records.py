@@ -31,7 +31,7 @@ from snaprebuild.tier.metadata.partition_records import (
     RefusalCause,
     partition_records,
 )
-from snaprebuild.tier.metadata.topic_directories import WrittenDirectory
+from snaprebuild.tier.metadata.topic_directories import MetadataTopicPlan, WrittenDirectory
 from snaprebuild.tier.remote_partition import ICEBERG_LACKS, RemoteCopy, fault_finding, unreadable_objects
 from snaprebuild.tier.remote_store import (
     UNVERIFIED,
@@ -116,7 +116,7 @@ class MetadataRequest:
         allow_gaps: offsets may be in no copy, if it is known which segments the leaders delete for that.
         writes: records are to be written, so that what forbids it is a refusal.
         metadata_partitions: of ``__remote_log_metadata``; None for those that the metadata log shows, else Kafka's default.
-        topic_ids: of all topics of the cluster, 16 bytes each; None if they are unknown.
+        cluster: its topics, as the metadata log has them; None if they are unknown.
         lost_partitions: numbers of the partitions of ``__remote_log_metadata`` that no replica has any more.
     """
 
@@ -126,7 +126,7 @@ class MetadataRequest:
     allow_gaps: bool = False
     writes: bool = False
     metadata_partitions: int | None = None
-    topic_ids: frozenset[bytes] | None = None
+    cluster: MetadataTopicPlan | None = None
     lost_partitions: frozenset[int] = frozenset()
 
 
@@ -225,9 +225,10 @@ def store_records(access: StoreAccess, request: MetadataRequest, tier: Tier) -> 
 
 
 def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, count: int) -> PartitionContext:
+    cluster = request.cluster
     return PartitionContext(
         logs=tier.logs,
-        has_topic=None if request.topic_ids is None else partition.topic_id in request.topic_ids,
+        has_topic=None if cluster is None else partition.topic_id in cluster.topics,
         log_start_offset=request.leaders.log_start_of(partition),
         leader=request.leaders.newest(partition),
         settings=request.settings,
@@ -235,8 +236,8 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
         first_local_offsets=request.leaders.first_local_offsets(partition),
-        has_no_log=request.leaders.has_no_log(partition),
-        is_log_start_typed=(partition.topic, partition.partition) in request.leaders.log_starts,
+        replica_logs=None if cluster is None else cluster.replica_logs(partition, request.leaders),
+        typed_log_start=request.leaders.log_starts.get((partition.topic, partition.partition)),
     )
 
 

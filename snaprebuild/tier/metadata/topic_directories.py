@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from formats.broker.broker_files import MetaProperties
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, META_PROPERTIES
-from formats.remote.remote_log_metadata import METADATA_TOPIC, metadata_partition, write_remote_log_record
+from formats.remote.remote_log_metadata import METADATA_TOPIC, TopicIdPartition, metadata_partition, write_remote_log_record
 from snaprebuild.cluster.metadata.image_model import TopicImage
 from snaprebuild.cluster.metadata.registered_model import PartitionRegistration, directory_id_of
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
@@ -29,6 +30,7 @@ from snaprebuild.storage.local.new_directory import create_partition_directory, 
 from snaprebuild.storage.log_dir import LogDirState, directory_fault, read_log_dir
 from snaprebuild.storage.store import Ownership, absolute, is_object
 from snaprebuild.storage.store_path import path_of
+from snaprebuild.tier.metadata.leader_logs import LeaderLog, LeaderLogs
 from snaprebuild.tier.metadata.topic_log import partition_files
 from snaprebuild.tier.metadata.topic_receipt import TopicReceipt, receipt_of_directory
 from snaprebuild.tier.upload.announce import WrittenCopy
@@ -87,20 +89,45 @@ class MetadataTopicPlan:
         topic_id: of it, 16 bytes; None if the cluster does not have it.
         partitions: how many it has.
         replicas: all of them, by partition; none if nothing is to be written.
-        topic_ids: of all topics of the cluster, 16 bytes each.
+        topics: of the cluster, by topic id.
         cluster_id: None if no ``meta.properties`` next to the metadata log has it.
     """
 
     topic_id: bytes | None
     partitions: int
     replicas: tuple[MetadataReplica, ...]
-    topic_ids: frozenset[bytes]
+    topics: Mapping[bytes, TopicImage]
     cluster_id: str | None
 
     @property
     def log_dirs(self) -> list[str]:
         """The log directories, each once."""
         return list(dict.fromkeys(each.log_dir for each in self.replicas))
+
+    def replica_logs(self, partition: TopicIdPartition, leaders: LeaderLogs) -> Sequence[LeaderLog] | None:
+        """The logs of all replicas of a partition; a replica without one is left out.
+
+        Args:
+            partition: to look up.
+            leaders: the logs that were named.
+
+        Returns:
+            None unless for each replica its log was named, or the log directory that it is registered in.
+        """
+        topic = self.topics.get(partition.topic_id)
+        registration = None if topic is None else topic.partitions.get(partition.partition)
+        if registration is None or not leaders.are_all_read(partition):
+            return None
+        logs = leaders.logs.get(partition, ())
+        with_log = {each.node_id for each in logs}
+        directories = {each.directory_id for each in leaders.places if self._is_of_cluster(each)} - {None}
+        for node_id in registration.replicas:
+            if node_id not in with_log and directory_id_of(registration.directory_of(node_id)) not in directories:
+                return None
+        return logs
+
+    def _is_of_cluster(self, place: MetaProperties) -> bool:
+        return self.cluster_id is None or place.cluster_id == self.cluster_id
 
 
 # ---------------------------------------------------------------------------------------------------------------------- plan
@@ -135,7 +162,7 @@ def plan_topic(log_dirs: Sequence[str], metadata: str | None, run: Run) -> Metad
     for each in replicas:
         _check_absent(each, states)
         _check_log_start(each, states)
-    return MetadataTopicPlan(topic.topic_id, len(topic.partitions), replicas, frozenset(image.topics), cluster.cluster_id)
+    return MetadataTopicPlan(topic.topic_id, len(topic.partitions), replicas, image.topics, cluster.cluster_id)
 
 
 def read_cluster(metadata: str, run: Run) -> MetadataTopicPlan:
@@ -154,8 +181,8 @@ def read_cluster(metadata: str, run: Run) -> MetadataTopicPlan:
     image = cluster.image
     topic = image.topic_named(METADATA_TOPIC)
     if topic is None:
-        return MetadataTopicPlan(None, 0, (), frozenset(image.topics), cluster.cluster_id)
-    return MetadataTopicPlan(topic.topic_id, len(topic.partitions), (), frozenset(image.topics), cluster.cluster_id)
+        return MetadataTopicPlan(None, 0, (), image.topics, cluster.cluster_id)
+    return MetadataTopicPlan(topic.topic_id, len(topic.partitions), (), image.topics, cluster.cluster_id)
 
 
 def _log_dir_state(path: str) -> LogDirState:

@@ -59,12 +59,13 @@ class CoverageView:
     def _log(self) -> RemoteLog:
         return self.logs.partitions.get(self.target.remote.id) or RemoteLog()
 
-    def check_store(self, path: str, *, is_first: bool, allow_plain: bool) -> None:
+    def check_store(self, path: str, *, is_first: bool, plugin_encrypts: bool, allow_plain: bool) -> None:
         """Makes sure that brokers read this store, and that nothing goes up plain if the rest is encrypted.
 
         Args:
             path: of the segment, for the message.
             is_first: this run uploaded nothing yet; else the listing lacks what it uploaded.
+            plugin_encrypts: the configuration of the broker says so.
             allow_plain: it may go up plain.
 
         Raises:
@@ -79,9 +80,17 @@ class CoverageView:
                 f"{copy.end_offset}, and STORE has no live copy of the partition: check STORE and key_prefix"
             )
             raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.OTHER_STORE)
+        if allow_plain:
+            return
+        if plugin_encrypts:
+            message = (
+                "the configuration of the broker has encryption.enabled=true, and this copy would not be encrypted: --allow-plain uploads "
+                "it all the same"
+            )
+            raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.ENCRYPTED_STORE)
         encrypted = (each for each in self.target.remote.copies.values() if each.facts.key_id is not None)
         read = next((each for each in encrypted if self.is_live(each) or not self.verified), None)
-        if read is not None and not allow_plain:
+        if read is not None:
             message = (
                 f"the copy {uuid_to_text(read.segment_id)} of this partition is encrypted, and this one would not be: "
                 "--allow-plain uploads it all the same"

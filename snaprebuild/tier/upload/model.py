@@ -50,7 +50,8 @@ class UploadRequest:
         logs: of the metadata.
         verified: they were given, and all of them could be read: brokers read only the copies that are live there.
         allow_unverified: take every complete copy for live.
-        allow_plain: upload without encryption where the partition has copies that the plugin encrypted.
+        plugin_encrypts: the configuration of the broker says so.
+        allow_plain: upload without encryption where the plugin encrypts, or has encrypted copies of the partition.
         judge: whether a replica may be uploaded; None to ask nothing.
         refuse: why the producers of a replica, or of the snapshot of a segment, keep it from remote storage, as a finding, or
             None; None to ask nothing.
@@ -69,6 +70,7 @@ class UploadRequest:
     logs: RemoteLogs = field(default_factory=RemoteLogs)
     verified: bool = False
     allow_unverified: bool = False
+    plugin_encrypts: bool = False
     allow_plain: bool = False
     judge: Callable[[PartitionSource], SourceVerdict] | None = None
     refuse: Callable[[PartitionSource, bytes | None], Finding | None] | None = None

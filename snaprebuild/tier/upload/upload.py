@@ -219,7 +219,12 @@ class _PartitionUpload:
         if claim is not None and is_complete:
             self._finish(segment, claim, target, is_older=is_older)
             return None
-        coverage.check_store(path, is_first=self._uploaded_to < 0, allow_plain=self._request.allow_plain)
+        coverage.check_store(
+            path,
+            is_first=self._uploaded_to < 0,
+            plugin_encrypts=self._request.plugin_encrypts,
+            allow_plain=self._request.allow_plain,
+        )
         check_trusted(self._partition.verdict, segment.end_offset, path)
         upload = self._prepare(path, self._previous, self._topic_id, self._source)
         if self._has_foreign_producers(segment, upload.snapshot):
