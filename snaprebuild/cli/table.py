@@ -62,7 +62,7 @@ def middle_cut(text: str, width: int, end_min: int = 0) -> str:
         return text
     ends = [len(tail[0]) for tail in (_TAIL.search(text), _LAST_PART.search(text)) if tail]
     ends.append(end_min)
-    end = max((width - 1) // 2, *(each for each in ends if each < width))
+    end = max([(width - 1) // 2, *(each for each in ends if each < width)])
     start = width - 1 - end
     while start and _cells(text[:start]) + 1 + _cells(text[len(text) - end :]) > width:  # wide characters
         start = start - 1

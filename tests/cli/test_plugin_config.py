@@ -118,6 +118,30 @@ def test_a_verb_that_writes_does_not_use_them_untold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "reads_key"),
+    [
+        ((), True),
+        (("--dry-run",), True),
+        (("--records-file", "records.jsonl"), False),
+        (("--records-file", "records.jsonl", "--dry-run"), False),
+        (("--log-dirs", "."), False),
+        (("--produce-to", "localhost:1", "--producer-config", "missing.properties"), False),
+        (("--records-file", "records.jsonl", "--broker-credentials"), True),
+    ],
+)
+def test_tier_metadata_with_a_target_does_not_use_them_untold(more: tuple[str, ...], reads_key: bool, tmp_path: Path) -> None:
+    """A private key that is not there is an error where it is read."""
+    file = of_directory(
+        tmp_path,
+        "encrypted",
+        rsm__config__encryption__key__pairs="key1",
+        rsm__config__encryption__key__pairs__key1__private__key__file=tmp_path / "missing.pem",
+    )
+    run = snaprebuild("tier", "metadata", "--server-properties", file, *more, cwd=tmp_path)
+    assert ("the private key cannot be read" in run.stderr) is reads_key, run.stderr
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("tier", "inventory"),

@@ -1,5 +1,6 @@
 """Verbs that write leave out topics that Kafka would upload under topic id zero; verbs that read report them; the broker starts."""
 
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -168,6 +169,21 @@ def test_install_with_consent(stopped_logs: Path, tmp_path: Path) -> None:
     in_json("stage", "--server-properties", source, "--to", tmp_path / "staged")
     properties(stopped_logs, "2.7")
     assert in_json("install", "--plan", tmp_path / "staged" / "plan.jsonl", ACCEPT).exit_code == 0
+    assert written(stopped_logs) == EACH
+
+
+def test_the_next_command_of_an_install_keeps_the_consent(stopped_logs: Path, tmp_path: Path) -> None:
+    """After a dry run, and after a run that passed its deadline: without the consent the same install would be refused."""
+    source = properties(stopped_logs, "2.7", "false")
+    in_json("stage", "--server-properties", source, "--to", tmp_path / "staged")
+    properties(stopped_logs, "2.7")
+    plan = tmp_path / "staged" / "plan.jsonl"
+    sha256 = hashlib.sha256(plan.read_bytes()).hexdigest()
+    words = ["install", "--plan", str(plan), ACCEPT, "--require-plan", sha256]
+    for more in (("--dry-run",), ("--deadline", "0")):
+        following = next_words(snaprebuild(*words, *more))
+        assert (following[0], set(following)) == ("install", set(words)), more
+    assert in_json(*words).exit_code == 0
     assert written(stopped_logs) == EACH
 
 

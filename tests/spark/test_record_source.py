@@ -69,7 +69,7 @@ def test_the_rows_are_those_of_the_function(isolation: str) -> None:
 @pytest.mark.parametrize("part_bytes", [1 << 14, 1 << 16, 1 << 18])
 def test_a_split_partition_has_each_record_once(part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments are split where their offset indexes say, and at any other offset it would be the same."""
-    monkeypatch.setattr(record_tasks, "_part_bytes", lambda *_: part_bytes)
+    monkeypatch.setattr(record_tasks, "source_part_bytes", lambda *_: part_bytes)
     reader = reader_of(MIXED, columns=",".join(COLUMNS), isolation="read_uncommitted")
     parts = [plan for task in reader.partitions() for plan in task.value.plans]
     assert len(parts) > 4
@@ -79,7 +79,7 @@ def test_a_split_partition_has_each_record_once(part_bytes: int, tmp_path: Path,
 
 
 def test_filters_leave_parts_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_tasks, "_part_bytes", lambda *_: 1 << 16)
+    monkeypatch.setattr(record_tasks, "source_part_bytes", lambda *_: 1 << 16)
 
     def planned(*filters: Any) -> set[tuple[str, int, int]]:
         reader = reader_of(MIXED, pushFilters="true", isolation="read_uncommitted")

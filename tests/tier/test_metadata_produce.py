@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from command import Run, in_json
+from command import Run, in_json, snaprebuild
 from overlapping_copies import History, LeftCopy, write_leader, written_copy
 from remote_records import PARTITION, copy, finished
 from tier_example import MS
 from tiers import TOPIC_ID, write_tier
 
+from cli.test_next_command import next_words
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.remote_log_metadata import (
     RemoteSegment,
@@ -147,6 +148,22 @@ def test_what_the_first_pass_deletes_is_typed(cluster: Cluster, words: tuple[obj
     assert refused(in_json("tier metadata", *words), "the first pass of the leaders deletes 3 copies")
     assert cluster.records == []
     assert in_json("tier metadata", *words, "--deletes", 3).exit_code == 0
+
+
+def test_a_dry_run_names_the_number_to_type_and_proposes_no_command_that_is_refused(
+    cluster: Cluster, words: tuple[object, ...]
+) -> None:
+    """The operator types it after a look at the copies: no command to copy has it before that."""
+    cluster.settings["retention.ms"] = "1000"
+    for more in ((), ("--deletes", 2)):
+        dry = snaprebuild("tier", "metadata", *words, *more, "--dry-run")
+        assert "\nNext: look at the copies below, then give --deletes 3.\n" in dry.stdout
+    cluster.settings["retention.ms"] = "-1"
+    dry = snaprebuild("tier", "metadata", *words, "--deletes", 3, "--dry-run")
+    assert "\nNext: give --deletes 0.\n" in dry.stdout
+    cluster.settings["retention.ms"] = "1000"
+    typed = next_words(snaprebuild("tier", "metadata", *words, "--deletes", 3, "--dry-run"))
+    assert (typed[:2], snaprebuild(*typed).exit_code, len(cluster.records)) == (["tier", "metadata"], 0, 6)
 
 
 def test_a_refused_partition_is_not_produced(cluster: Cluster, words: tuple[object, ...]) -> None:

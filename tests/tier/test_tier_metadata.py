@@ -14,6 +14,7 @@ from schema_validator import Draft202012Validator
 from tier_example import MS, written
 from tiers import TOPIC_ID, Copy, id_text, write_tier
 
+from cli.test_next_command import next_words
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.offset_index import read_offset_index
 from formats.remote.remote_log_metadata import (
@@ -466,8 +467,12 @@ def test_a_gap_is_refused_unless_the_segments_that_go_are_typed(name: str, tmp_p
         refused = in_json("tier metadata", *words, "--allow-gaps", wrong)
         assert (refused.exit_code, file.exists()) == (3, False)
         assert f"give --allow-gaps {len(expected)}" in refused.stderr
+        dry = snaprebuild("tier", "metadata", *words, "--allow-gaps", wrong, "--dry-run")
+        advice = "look at the segments below, then give" if expected else "give"
+        assert f"\nNext: {advice} --allow-gaps {len(expected)}.\n" in dry.stdout
     dry = snaprebuild("tier", "metadata", *words, "--allow-gaps", len(expected), "--dry-run")
     assert (f"Leaders delete {len(expected)} segment" in dry.stdout) is bool(expected)
+    assert next_words(dry)[-2:] == ["--records-file", str(file)]
     run = in_json("tier metadata", *words, "--allow-gaps", len(expected))
     assert (run.exit_code, len(rebuilt(file)), run.codes["tier-gap"]) == (1, 4, 1)
 
@@ -667,6 +672,30 @@ def test_a_new_file_is_never_replaced(tmp_path: Path) -> None:
     assert (run.exit_code, file.read_text()) == (3, "mine")
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_without_a_target_the_next_step_names_the_targets(more: tuple[str, ...], tmp_path: Path) -> None:
+    """The same words without ``--dry-run`` would write nothing, too."""
+    run = snaprebuild("tier", "metadata", LOST / "remote", "--log-dir", LOST / "node1", *more)
+    assert (run.exit_code, "\nNext: name where they go: --records-file, --log-dirs or --produce-to.\n" in run.stdout) == (0, True)
+    nothing = snaprebuild("tier", "metadata", store_of(tmp_path, copy(0, 9)), "--log-start", "t-0=10", *more)
+    assert (nothing.exit_code, "\nNext: nothing to do.\n" in nothing.stdout) == (0, True)
+
+
+def test_the_first_line_counts_the_partitions_that_get_records(tmp_path: Path) -> None:
+    """Of two partitions one has its only copy below the log start offset."""
+    store = store_of(tmp_path, copy(0, 9))
+    write_tier(store, "t", 1, [copy(0, 9)])
+    starts = ("--log-start", "t-0=0", "--log-start", "t-1=10")
+    file = tmp_path / "records.jsonl"
+    for more, first in (
+        ((), "2 records can be rebuilt in 1 partition."),
+        (("--records-file", file, "--dry-run"), "Dry run: nothing was written. 2 records of 1 partition."),
+        (("--records-file", file), "2 records of 1 partition written."),
+    ):
+        run = snaprebuild("tier", "metadata", store, *starts, *more)
+        assert (run.exit_code, run.stdout.startswith(first)) == (0, True), run.stdout
+
+
 # --------------------------------------------------------------------------------------------------------------- log directories
 
 
@@ -707,6 +736,15 @@ def test_log_directories_get_the_topic_and_undo_takes_it_back(tmp_path: Path) ->
     assert (undone.exit_code, [each["action"] for each in undone.document["directories"]]) == (0, ["removed"])
     assert [path for path in sorted(node.rglob("*")) if path.name != ".lock"] == before
     assert [each["action"] for each in in_json("undo", tmp_path / "receipt.jsonl").document["directories"]] == ["absent"]
+
+
+def test_tables_show_directories_below_the_working_directory_by_their_relative_paths(tmp_path: Path) -> None:
+    node_of(tmp_path)
+    directory = "node1/__remote_log_metadata-0"
+    for words in (("tier", "metadata", *words_of(tmp_path)), ("undo", tmp_path / "receipt.jsonl")):
+        run = snaprebuild(*words, cwd=tmp_path)
+        rows = [line.split() for line in run.stdout.splitlines() if "__remote_log_metadata-0" in line]
+        assert (run.exit_code, [row[0] for row in rows]) == (0, [directory])
 
 
 def test_a_run_is_registered_and_another_one_names_its_undo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from snaprebuild.cli.answer import given_words
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import print_table, print_text, print_undo
 from snaprebuild.cli.render.rebuild import (
@@ -155,6 +156,18 @@ def _before_start(request: RebuildRequest, lost: Sequence[Finding]) -> list[str]
     return [*words, *expiration_words(request), *release_words(request.kafka_release)]
 
 
+def _install_words(plan: StagedPlan) -> list[str]:
+    """The words of the command that installs the plan, with what this one was allowed to do, and which plan it was to be."""
+    return ["install", "--plan", shown(plan.path), *given_words("require_plan", "accept_topic_id_zero")]
+
+
+def _stage_words(request: RebuildRequest) -> list[str]:
+    """The words of the command that stages what is missing now, with the consent of this one."""
+    consent = [] if request.accept_topic_id_zero else given_words("accept_topic_id_zero")
+    directories = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
+    return ["stage", *stage_words(request), *consent, *directories]
+
+
 def _is_done(result: PartitionResult) -> bool:
     return not any(boundary.action in NOT_DONE for boundary in result.boundaries)
 
@@ -194,15 +207,14 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
         partitions += f"; {pluralize(result.not_staged, 'missing snapshot')} not staged"
     request = plan.request
     doubt = ["verify", *judged_words(request)] if faults else []
-    stages = [word for directory in request.destination.directories for word in ("--to", shown(directory))]
     # For topics without an id every command is refused as this one was: first they need an id, or the consent of the operator.
-    stage = AGAIN if result.status.topics_without_id else ["stage", *stage_words(request), *stages]
+    stage = AGAIN if result.status.topics_without_id else _stage_words(request)
     lost = _lost_at_start(result.findings)
     before_start = AGAIN if lost and result.status.topics_without_id else _before_start(request, lost)
     is_done = not result.not_staged and not any(totals[action] for action in NOT_DONE)
     if result.dry_run:
         answer = f"{faults}Dry run: nothing was changed; {others or 'nothing'} in {partitions}."
-        install = ("install", "--plan", shown(plan.path))
+        install = tuple(_install_words(plan))
         # A refused snapshot is refused again: only another `stage` corrects that.
         if not totals[BoundaryAction.WOULD_WRITE] or totals[BoundaryAction.REFUSED]:
             return answer, doubt or before_start or ([] if is_done else stage)
@@ -230,7 +242,7 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
         if may_be_2_7(result.plan):
             answer += OLD_BROKER_DELETES
     if not is_done:
-        return answer, ["install", "--plan", shown(plan.path)] if _is_only_late(result, lacking) else stage
+        return answer, _install_words(plan) if _is_only_late(result, lacking) else stage
     return answer, [] if result.receipt is None else ["verify", "--written-by", shown(result.receipt)]
 
 
