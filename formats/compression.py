@@ -206,10 +206,13 @@ def _decompress_blocks(head: bytes, read: Callable[[int], bytes | bytearray], pi
     checksum_bytes = LZ4_BLOCK_CHECKSUM_BYTES if flags & LZ4_BLOCK_CHECKSUMS else 0
     bytes_max = LZ4_BLOCK_BYTES_MAX[block_size]
     room = bytearray(bytes_max)
-    while (length := bytes(read(LZ4_BLOCK_LENGTH_BYTES))) != LZ4_END_MARK:
+    while True:
+        length = bytes(read(LZ4_BLOCK_LENGTH_BYTES))
         stored = int.from_bytes(length, "little") & LZ4_LENGTH_MASK
         frame = head + length
         if len(length) == LZ4_BLOCK_LENGTH_BYTES:
+            if not stored:  # the end mark, whatever its highest bit is
+                return
             block = read(min(stored, bytes_max) + checksum_bytes)
             frame = b"".join((head, length, block, LZ4_END_MARK if len(block) == stored + checksum_bytes else b""))
         try:
@@ -278,32 +281,79 @@ def _check_next_stream(data: bytes | bytearray, at: int, position: int) -> None:
 
 
 def _gzip_members(data: bytes | bytearray) -> bytes | bytearray:
-    """The members of a gzip stream, without bytes after them that begin no other one."""
+    """The members of a gzip stream, without bytes after them that begin no other one.
+
+    If one is damaged or cut off, all of ``data``: the decoder reports what is wrong. Source: ``GZIPInputStream.readTrailer``, which
+    ignores errors in the header of another member only.
+    """
     at = 0
-    while at < len(data):
-        reader = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        end = at
-        try:
-            while not reader.eof and end < len(data):
-                part = data[end : end + WRITTEN_AT_ONCE_BYTES]
-                end += len(part)
-                while part and not reader.eof:
-                    reader.decompress(part, WRITTEN_AT_ONCE_BYTES)
-                    part = reader.unconsumed_tail
-        except zlib.error:
-            break
-        if not reader.eof:
-            is_no_header = len(data) - at < GZIP_HEADER_BYTES
-            return data[:at] if at and is_no_header else data
-        at = end - len(reader.unused_data)
+    with memoryview(data) as view:
+        while _has_gzip_header(data, at):
+            end = _end_of_member(view, at)
+            if end is None:
+                return data
+            at = end
     return data[:at] if at else data
 
 
+def _end_of_member(view: memoryview, at: int) -> int | None:
+    """Where a gzip member ends; None if it is damaged or cut off. Its checksum and size are checked, too."""
+    reader = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    part_bytes = GZIP_PART_BYTES_LEAST
+    try:
+        while at < len(view):
+            part: memoryview | bytes = view[at : at + part_bytes]
+            at += len(part)
+            while part and not reader.eof:
+                reader.decompress(part, WRITTEN_AT_ONCE_BYTES)
+                part = reader.unconsumed_tail
+            if reader.eof:
+                return at - len(reader.unused_data)
+            part_bytes = min(2 * part_bytes, WRITTEN_AT_ONCE_BYTES)
+    except zlib.error:
+        return None
+    return None
+
+
+def _has_gzip_header(data: bytes | bytearray, at: int) -> bool:
+    """Whether the header of a gzip member (RFC 1952) begins at a position, as ``GZIPInputStream.readHeader`` sees it."""
+    begin = at
+    if not data.startswith(GZIP_MAGIC_AND_METHOD, at) or len(data) - at < GZIP_HEADER_BYTES:
+        return False
+    flags = data[at + GZIP_FLAGS_POSITION]
+    at += GZIP_HEADER_BYTES
+    if flags & GZIP_HAS_EXTRA_FIELD:
+        at += GZIP_LENGTH_BYTES + int.from_bytes(data[at : at + GZIP_LENGTH_BYTES], "little")
+    for has_text in (GZIP_HAS_NAME, GZIP_HAS_COMMENT):
+        if flags & has_text:
+            zero = data.find(b"\0", at)
+            if zero < 0:
+                return False
+            at = zero + 1
+    if flags & GZIP_HAS_HEADER_CHECKSUM:
+        stored = data[at : at + GZIP_HEADER_CHECKSUM_BYTES]
+        checksum = zlib.crc32(data[begin:at]) & 0xFFFF
+        return stored == checksum.to_bytes(GZIP_HEADER_CHECKSUM_BYTES, "little")
+    return at <= len(data)
+
+
+GZIP_MAGIC_AND_METHOD = b"\x1f\x8b\x08"
+GZIP_FLAGS_POSITION = 3
 GZIP_HEADER_BYTES = 10
+"""Without the fields that flags announce: an extra field with a length before it, a name, a comment, a checksum of the header."""
+GZIP_HAS_HEADER_CHECKSUM = 0x02
+GZIP_HAS_EXTRA_FIELD = 0x04
+GZIP_HAS_NAME = 0x08
+GZIP_HAS_COMMENT = 0x10
+GZIP_LENGTH_BYTES = 2
+GZIP_HEADER_CHECKSUM_BYTES = 2
+
+GZIP_PART_BYTES_LEAST = 64
+"""First part of a member that is decompressed. zlib copies what it does not need of a part, and members may have 20 bytes each."""
 
 
 def _first_frame(codec: str, data: bytes | bytearray, magic: int) -> bytes | bytearray:
-    """The first frame of lz4 data, without the size and the checksum of its content, which Kafka does not look at; other data as it is.
+    """The first frame of lz4 data, without the size and the checksum of its content, which Kafka ignores; other data as it is.
 
     A frame that ends early, or whose header has a wrong checksum, is returned as it is. In magic 0 that checksum is replaced: its
     writers took it over the magic number, too.
@@ -314,15 +364,17 @@ def _first_frame(codec: str, data: bytes | bytearray, magic: int) -> bytes | byt
     checksum_position = LZ4_DESCRIPTOR_POSITION + (10 if flags & LZ4_CONTENT_SIZE else 2)
     end = _end_of_blocks(data, checksum_position + 1, flags)
     is_whole = end is not None and end + (4 if flags & LZ4_CONTENT_CHECKSUM else 0) <= len(data)
-    has_more = flags & (LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM) or end != len(data)
-    if magic and (not is_whole or not has_more):
+    is_plain = not flags & (LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM) and end == len(data) and data.endswith(LZ4_END_MARK)
+    if magic and (not is_whole or is_plain):
         return data
     if magic and data[checksum_position] != _header_checksum(data[LZ4_DESCRIPTOR_POSITION:checksum_position]):
         return data
-    if not is_whole:
+    if end is None or not is_whole:
         return _lz4_header(data[LZ4_DESCRIPTOR_POSITION:checksum_position]) + data[checksum_position + 1 :]
     kept = flags & ~(LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM)
-    return _lz4_header(bytes((kept, data[LZ4_DESCRIPTOR_POSITION + 1]))) + data[checksum_position + 1 : end]
+    header = _lz4_header(bytes((kept, data[LZ4_DESCRIPTOR_POSITION + 1])))
+    blocks = data[checksum_position + 1 : end - LZ4_BLOCK_LENGTH_BYTES]
+    return b"".join((header, blocks, LZ4_END_MARK))  # Kafka ignores the highest bit of that mark, the decoder does not
 
 
 def _end_of_blocks(data: bytes | bytearray, at: int, flags: int) -> int | None:

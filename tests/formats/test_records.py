@@ -5,10 +5,12 @@ import io
 import itertools
 import struct
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import cramjam
@@ -90,8 +92,11 @@ def test_any_records(made: list[Record], base_sequence: int, appended: bool) -> 
 
 @given(payloads, st.integers(-1, 4))
 def test_any_bytes(payload: bytes, count: int) -> None:
-    """The same records or an error, as from the grammar."""
+    """The same records or an error, as from the grammar. Kafka's consumer does not look at the bytes of a batch without records."""
     header = parse_batch_header(build_record_batch(header_of(0, record_count=count), payload))
+    if not count:
+        assert list(read_records(header, bytes(61) + payload)) == []
+        return
     try:
         expected = by_grammar(header, bytes(61) + payload)
     except (FormatError, AssertionError):
@@ -249,6 +254,48 @@ def test_faults_are_the_same_as_they_are_decompressed(codec: str, monkeypatch: p
     monkeypatch.setattr(limits, "RECORD_BYTES_MAX", 5_000)
     with pytest.raises(LimitExceededError, match="record of a batch: expected at most 5000 bytes"):
         list(read_records(header, batch, piped=piped))
+
+
+GZIP = CODECS.index("gzip")
+
+
+def test_a_member_of_gzip_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """Its header has a reserved flag. Kafka reads it, the decoder does not: it is not taken for bytes after the last member."""
+    first = packed("gzip", b"first")
+    second = bytearray(packed("gzip", b"second"))
+    second[3] |= 0x20
+    (tmp_path / "out").touch()
+    with pytest.raises(BadValueError, match="gzip data"):
+        decompress(GZIP, first + second, bytes_max=1 << 20)
+    with pytest.raises(BadValueError, match="gzip data"):
+        decompress_from(GZIP, io.BytesIO(first + second).read, str(tmp_path / "out"), position=0, magic=2)
+
+
+class CountingDecompressor:
+    """zlib's, with the sum of the bytes that it was given: it copies those that it does not need."""
+
+    given_bytes = 0
+
+    def __init__(self, *arguments: Any) -> None:
+        self._decompressor = zlib.decompressobj(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._decompressor, name)
+
+    def decompress(self, data: bytes, bytes_max: int) -> bytes:
+        CountingDecompressor.given_bytes += len(data)
+        return self._decompressor.decompress(data, bytes_max)
+
+
+@pytest.mark.parametrize("plain", [b"", Random(1).randbytes(200), Random(1).randbytes(300_000)], ids=len)
+def test_members_of_gzip_are_not_copied_again_and_again(plain: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = packed("gzip", plain)
+    data = member * (1_000_000 // len(member))
+    count = len(data) // len(member)
+    monkeypatch.setattr(CountingDecompressor, "given_bytes", 0)
+    monkeypatch.setattr(compression, "zlib", SimpleNamespace(**{**vars(zlib), "decompressobj": CountingDecompressor}))
+    assert decompress(GZIP, data + b"text", bytes_max=8 << 20) == plain * count
+    assert len(data) <= CountingDecompressor.given_bytes < 4 * len(data)
 
 
 LZ4 = CODECS.index("lz4")

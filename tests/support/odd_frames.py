@@ -43,7 +43,19 @@ def gzip_member(data: bytes, flags: int = 0, level: int = 6) -> bytes:
     return header + body + struct.pack("<II", zlib.crc32(data), len(data))
 
 
+def with_flipped_bit(data: bytes, at: int) -> bytes:
+    changed = bytearray(data)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
+GZIP_CHECKSUM = -8
+"""Where the CRC of a member is, from its end on."""
+
 WHOLE_GZIP = gzip_member(RECORDS)
+NAMED_GZIP = gzip_member(RECORDS, 8)
+CHECKED_GZIP = gzip_member(RECORDS, 2)
+SECOND_GZIP = gzip_member(PARTS[1])
 IN_GZIP: dict[str, tuple[bytes, bool]] = {
     "fields in the header": (gzip_member(RECORDS, 4 | 8 | 16 | 2), True),
     "stored": (gzip_member(RECORDS, level=0), True),
@@ -60,6 +72,20 @@ IN_GZIP: dict[str, tuple[bytes, bool]] = {
     "another method after it": (WHOLE_GZIP + b"\x1f\x8b\x07" + bytes(30), True),
     "a wrong checksum": (WHOLE_GZIP[:-6] + b"\0\0" + WHOLE_GZIP[-4:], False),
     "a wrong size": (WHOLE_GZIP[:-4] + b"\1\2\3\4", False),
+    "a second member with a wrong checksum": (gzip_member(PARTS[0]) + with_flipped_bit(SECOND_GZIP, GZIP_CHECKSUM), False),
+    "a second member with a wrong size": (gzip_member(PARTS[0]) + with_flipped_bit(SECOND_GZIP, -1), False),
+    "a second member with an unknown block": (gzip_member(PARTS[0]) + SECOND_GZIP[:10] + b"\7" + SECOND_GZIP[11:], False),
+    "an empty second member with a wrong checksum": (WHOLE_GZIP + with_flipped_bit(gzip_member(b""), GZIP_CHECKSUM), False),
+    "a wrong checksum, and text after it": (gzip_member(PARTS[0]) + with_flipped_bit(SECOND_GZIP, GZIP_CHECKSUM) + b"text", False),
+    "a wrong checksum between members": (with_flipped_bit(gzip_member(PARTS[0]), GZIP_CHECKSUM) + SECOND_GZIP, False),
+    "half a name after it": (WHOLE_GZIP + NAMED_GZIP[:13], True),
+    "a name after it": (WHOLE_GZIP + NAMED_GZIP[:15], False),
+    "half a comment after it": (WHOLE_GZIP + gzip_member(RECORDS, 16)[:15], True),
+    "half an extra field after it": (WHOLE_GZIP + gzip_member(RECORDS, 4)[:15], True),
+    "half the length of an extra field after it": (WHOLE_GZIP + gzip_member(RECORDS, 4)[:11], True),
+    "half a checksum of a header after it": (WHOLE_GZIP + CHECKED_GZIP[:11], True),
+    "a header with a wrong checksum after it": (WHOLE_GZIP + with_flipped_bit(CHECKED_GZIP, 10), True),
+    "all fields, then a wrong checksum": (WHOLE_GZIP + with_flipped_bit(gzip_member(b"", 4 | 8 | 16 | 2), GZIP_CHECKSUM), False),
     "cut off": (WHOLE_GZIP[:-4], False),
     "cut off before its checksum": (WHOLE_GZIP[:-8], False),
 }
@@ -121,7 +147,12 @@ def xxh32(data: bytes) -> int:
 
 
 def lz4_frame(
-    *parts: bytes, size: int | None = None, checksum: int | None = None, stored: bool = False, checked: bool = False
+    *parts: bytes,
+    size: int | None = None,
+    checksum: int | None = None,
+    stored: bool = False,
+    checked: bool = False,
+    end: bytes = bytes(4),
 ) -> bytes:
     """A frame with a block for each part, which do not depend on each other.
 
@@ -131,6 +162,7 @@ def lz4_frame(
         checksum: of the content, at the end; None for none.
         stored: the blocks are not compressed.
         checked: the blocks have checksums.
+        end: the mark after the last block.
     """
     flags = 0x60 | (0x08 if size is not None else 0) | (0x04 if checksum is not None else 0) | (0x10 if checked else 0)
     descriptor = bytes((flags, 0x40)) + (b"" if size is None else struct.pack("<Q", size))
@@ -139,10 +171,16 @@ def lz4_frame(
         block = part if stored else bytes(cramjam.lz4.compress_block(part, store_size=False))
         frame += struct.pack("<I", len(block) | (0x80000000 if stored else 0)) + block
         frame += struct.pack("<I", xxh32(block)) if checked else b""
-    return frame + bytes(4) + (b"" if checksum is None else struct.pack("<I", checksum))
+    return frame + end + (b"" if checksum is None else struct.pack("<I", checksum))
 
 
 WHOLE_LZ4 = lz4_frame(RECORDS)
+STORED_END = struct.pack("<I", 0x80000000)
+"""The end mark, with the bit of a block which is not compressed."""
+
+STORED_BLOCK = lz4_frame(PARTS[1], stored=True)[7:]
+"""A block and the end mark, without the header."""
+
 IN_LZ4: dict[str, tuple[bytes, bool]] = {
     "two blocks": (lz4_frame(*PARTS), True),
     "blocks that are not compressed": (lz4_frame(*PARTS, stored=True), True),
@@ -157,6 +195,13 @@ IN_LZ4: dict[str, tuple[bytes, bool]] = {
     "zeros after it": (WHOLE_LZ4 + bytes(8), True),
     "the same frame again": (WHOLE_LZ4 + WHOLE_LZ4, True),
     "two frames": (lz4_frame(PARTS[0]) + lz4_frame(PARTS[1]), False),
+    "an end of no compression": (lz4_frame(*PARTS, end=STORED_END), True),
+    "an end of no compression, and a block": (lz4_frame(*PARTS, end=STORED_END) + STORED_BLOCK, True),
+    "an end of no compression before the last block": (lz4_frame(PARTS[0], end=STORED_END) + STORED_BLOCK, False),
+    "an end of no compression, and checksums of blocks": (lz4_frame(*PARTS, checked=True, end=STORED_END), True),
+    "an end of no compression, and a size": (lz4_frame(RECORDS, size=len(RECORDS), end=STORED_END), True),
+    "an end of no compression, and a checksum": (lz4_frame(RECORDS, checksum=xxh32(RECORDS), end=STORED_END), True),
+    "an end of no compression, and half a checksum": (lz4_frame(RECORDS, checksum=123, end=STORED_END)[:-2], False),
     "no end": (WHOLE_LZ4[:-4], False),
     "a wrong checksum of the header": (WHOLE_LZ4[:6] + bytes((WHOLE_LZ4[6] ^ 1,)) + WHOLE_LZ4[7:], False),
 }
@@ -193,8 +238,12 @@ def inside(magic: int, *offsets: int) -> bytes:
     return b"".join(message(magic, offset, b"v%d" % number, 100 + number) for number, offset in enumerate(offsets))
 
 
+def wrapper_of(magic: int, offset: int, members: bytes, attributes: int = 0) -> bytes:
+    return message(magic, offset, members, 777, GZIP | attributes)
+
+
 def wrapper(magic: int, offset: int, content: bytes, attributes: int = 0) -> bytes:
-    return message(magic, offset, gzip_member(content), 777, GZIP | attributes)
+    return wrapper_of(magic, offset, gzip_member(content), attributes)
 
 
 WRAPPERS: dict[str, tuple[bytes, int | None]] = {
@@ -211,6 +260,11 @@ WRAPPERS: dict[str, tuple[bytes, int | None]] = {
     "magic 1 in magic 0": (wrapper(0, 12, inside(1, 10, 11, 12)), 3),
     "a message that is cut off": (wrapper(1, 12, inside(1, 0, 1, 2)[:-1]), 2),
     "a header that is cut off": (wrapper(1, 12, inside(1, 0, 1, 2) + bytes(5)), 3),
+    "two members": (wrapper_of(1, 5, gzip_member(inside(1, 0, 1)) + gzip_member(inside(1, 2))), 3),
+    "a second member with a wrong checksum": (
+        wrapper_of(1, 5, gzip_member(inside(1, 0, 1)) + with_flipped_bit(gzip_member(inside(1, 2)), GZIP_CHECKSUM)),
+        None,
+    ),
     "the first message is cut off": (wrapper(1, 12, inside(1, 0)[:20]), None),
     "a length of zero": (wrapper(1, 12, inside(1, 0, 1, 2) + bytes(20)), None),
     "no message": (wrapper(1, 12, b""), None),
