@@ -16,10 +16,11 @@ from source_files import python_files
 
 import snaprebuild as library
 from snaprebuild import LogDir, Partition, ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot, validate_snapshot
-from snaprebuild.argument_names import COMMAND_ONLY, with_arguments
+from snaprebuild.argument_names import COMMAND_ONLY, VERBS, with_arguments
+from snaprebuild.cli.main import verbs
 
 OPTION = re.compile(r"(?<![\w/-])--[a-z][a-z0-9-]*")
-COMMAND = re.compile(r"`[^-`][^`]*`|snaprebuild .*")
+COMMAND = re.compile(r"`[^-`][^`]*`|snaprebuild (?:scan|stage) --[^;.]*")
 
 OF_COMMANDS = (
     *("snaprebuild/argument_names.py", "snaprebuild/cli/loading.py", "snaprebuild/cli/options", "snaprebuild/cli/panels.py"),
@@ -136,11 +137,25 @@ def test_every_public_call_that_raises_names_arguments() -> None:
         ("Use --i-am-the-leader if it leads", "Use --i-am-the-leader of the command if it leads"),
         ("... and 3 more (--output json lists them)", "... and 3 more (the document lists them)"),
         ("Next: snaprebuild rebuild --set-aside --out x", "Next: snaprebuild rebuild --set-aside --out x"),
+        ("snaprebuild wrote it with another --as-of", "snaprebuild wrote it with another as_of_ms"),
+        ("another snaprebuild plans with --out", "another snaprebuild plans with out"),
+        ("Run snaprebuild verify /a.b --as-of 5. Use the same --as-of", "Run snaprebuild verify /a.b --as-of 5. Use the same as_of_ms"),
+        ("run snaprebuild stage --plan FILE; --out is of another", "run snaprebuild stage --plan FILE; out is of another"),
+        ("(as snaprebuild tier audit --jobs 2) with --jobs", "(as snaprebuild tier audit --jobs 2) with jobs"),
+        ("snaprebuild plan --out 'a. b' --jobs 2: --out leads there", "snaprebuild plan --out 'a. b' --jobs 2: out leads there"),
+        ("snaprebuild rebuild ... --out x", "snaprebuild rebuild ... --out x"),
     ],
 )
 def test_a_sentence_with_arguments(sentence: str, expected: str) -> None:
     assert with_arguments(sentence) == expected
     assert with_arguments(expected) == expected
+
+
+def test_each_verb_of_the_program_begins_a_command() -> None:
+    assert {name.split()[0] for name in verbs()} == VERBS
+    for verb in VERBS:
+        sentence = f"see snaprebuild {verb} --plan FILE"
+        assert with_arguments(sentence) == sentence
 
 
 def test_refusals_of_uploaders_name_arguments(tmp_path: Path) -> None:
