@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from snaprebuild.errors import SnaprebuildError, SnapshotRefusedError
 
-__all__ = ["COMMAND_ONLY", "OPTIONS", "names_arguments", "naming_arguments", "with_arguments"]
+__all__ = ["COMMAND_ONLY", "OPTIONS", "VERBS", "names_arguments", "naming_arguments", "with_arguments"]
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
@@ -79,7 +79,33 @@ COMMAND_ONLY = frozenset(
 )
 """Options that no function of the library has, and that a sentence for a program may name."""
 
-_COMMANDS = re.compile(r"snaprebuild .*|`[^-`][^`]*`")
+VERBS = frozenset(
+    (
+        "before-start",
+        "cluster",
+        "fleet",
+        "follower",
+        "inspect",
+        "install",
+        "plan",
+        "rebuild",
+        "report",
+        "scan",
+        "simulate",
+        "stage",
+        "tier",
+        "undo",
+        "verify",
+    )
+)
+"""First words of the verbs of the program."""
+
+_SENTENCE_END = r"(?:[;:!?)]|(?<!\.)\.)(?=\s|$)"
+_QUOTED_WORD = r"(?<=[\s=])'[^']*'"
+_COMMANDS = re.compile(
+    rf"\bsnaprebuild (?:{'|'.join(sorted(VERBS))})(?![\w-])(?:{_QUOTED_WORD}|(?!{_SENTENCE_END}).)*"  # up to the end of the sentence
+    r"|`[^-`][^`]*`"
+)
 """Commands in a sentence. Text in backticks that begins with an option is no command."""
 
 _OPTION = re.compile(r"(?<![\w/.-])--(?:set (?=\w+=)|output json\b|[a-z][a-z0-9-]*+(?! of the command))")

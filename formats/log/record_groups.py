@@ -18,7 +18,7 @@ from formats import limits
 from formats.checksum import crc32, crc32c
 from formats.compression import CODECS, decompress_into
 from formats.errors import BadChecksumError, FormatError, LimitExceededError, TruncatedError
-from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock, SegmentBytes
+from formats.log.batch_headers import HeaderBlock, SegmentBytes
 from formats.log.record_batch import (
     ATTRIBUTE_CODEC,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -401,7 +401,7 @@ class _GroupReader:
 
     def _alone(self, row: int, skipped: int = 0) -> Iterator[RecordGroup]:
         """The records of a batch of any size after some of them, or the error of the batch."""
-        header = BatchHeader(*(int(self._block.columns[name][row]) for name in HEADER_COLUMNS))
+        header = self._block.header(row)
         position = int(self._position[row])
         try:
             if header.size_bytes > limits.DATA_BATCH_BYTES_MAX:

@@ -27,8 +27,7 @@ from kafka_classpath import KAFKA_VERSION, kafka_classpath
 from kafka_node import KafkaNode
 from kafka_speed import peak_bytes
 
-from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock, HeaderReader
-from formats.log.record_batch import BatchHeader
+from formats.log.batch_headers import HeaderBlock, HeaderReader
 from formats.log.record_groups import GROUP_BYTES, RecordGroup, record_groups
 from formats.log.records import read_records
 from snaprebuild.storage.local.pipe_reader import piped
@@ -129,7 +128,7 @@ def one_by_one(source: OpenSegment) -> int:
     count = 0
     for block in _blocks(source):
         for row in range(len(block)):
-            header = BatchHeader(*(int(block.column(name)[row]) for name in HEADER_COLUMNS))
+            header = block.header(row)
             position = int(block.position_bytes[row])
             data = bytearray(header.size_bytes)
             source.read_into(position, memoryview(data))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from snaprebuild.cli.view import View
     from snaprebuild.spark.arrow_tables import DataFrame, SparkSession
 
-__all__ = ["PlanResult", "Result"]
+__all__ = ["SENTENCES", "PlanResult", "Result"]
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 PartitionT = TypeVar("PartitionT")
@@ -246,8 +246,31 @@ def _with_named_arguments(row: Row) -> Row:
     return row
 
 
-_SENTENCES = frozenset(("advice", "assumptions", "message", "notes", "reason", "reasons"))
-"""Members of documents that are sentences."""
+SENTENCES = frozenset(
+    (
+        "age",
+        "asserted_by_operator",
+        "assumes",
+        "cause",
+        "consequence",
+        "detail",
+        "effect",
+        "evidence",
+        "fault",
+        "interval",
+        "last_stable_offset_source",
+        "message",
+        "not_looked_at",
+        "reason",
+        "reasons",
+        "remedy",
+        "replay_reason",
+        "retention_source",
+        "source",
+        "takes_effect",
+    )
+)
+"""Members of the documents of results that are sentences, or parts of some."""
 
 
 def _with_argument_names(value: Any, name: str = "") -> Any:
@@ -258,7 +281,7 @@ def _with_argument_names(value: Any, name: str = "") -> Any:
         name: of that member.
     """
     if isinstance(value, str):
-        return with_arguments(value) if name in _SENTENCES else value
+        return with_arguments(value) if name in SENTENCES else value
     if isinstance(value, tuple | list):
         changed = [_with_argument_names(each, name) for each in value]
         return type(value)(changed)

@@ -137,7 +137,10 @@ class ChunkPlan:
 
 
 def _splittable_replay(job: Job) -> PartitionReplay | None:
-    """The replay of a job, if its boundaries do not wait for later segments: one that waits runs in one task."""
+    """The replay of a job, if its boundaries do not wait for later segments: one that waits runs in one task.
+
+    Such a replay does not go back either (``may_go_back``), so that one round reads all of its segments.
+    """
     replay = job.replay()
     if replay is None or replay.resume_from is not None or not replay.hands_out_at_once():
         return None

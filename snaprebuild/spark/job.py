@@ -462,7 +462,8 @@ class Round:
         segments: that each partition has requested so far, ascending.
         requested: those that no earlier round has read.
         chunk_bytes: a partition whose rows take more is replayed in chunks of this size, if possible.
-        large: numbers of the partitions that may have so many rows.
+        large: numbers of the partitions that may have so many rows. No other round reads any segment of them (``is_splittable``), so
+            that the sizes of their rows are whole.
     """
 
     jobs: Mapping[int, Job]

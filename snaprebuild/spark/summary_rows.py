@@ -146,7 +146,7 @@ Row = dict[str, Any]
 
 
 class RowSizes(msgspec.Struct, array_like=True):
-    """The sizes of the rows of a partition.
+    """The sizes of the rows of a large partition, or of those that one task has read.
 
     Attributes:
         rows_bytes: by base offset of a segment, the bytes of the contents of its rows.
@@ -158,7 +158,7 @@ class RowSizes(msgspec.Struct, array_like=True):
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all rows of the partition, also of those that are withheld."""
+        """Bytes of these rows, also of those that are withheld."""
         return sum(self.rows_bytes.values())
 
     def add(self, base_offset: int, size_bytes: int) -> int:
@@ -184,7 +184,7 @@ class JobRow:
     Attributes:
         job: as it was sent; None if only a part of its state arrived.
         state: the effect before the segments.
-        sizes: of the rows that follow; empty if the tasks that read did not report any.
+        sizes: of all rows of a large partition, also of those that are withheld; empty for any other one.
     """
 
     job: bytes | None

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 from command import in_json
-from log_dirs import batch_positions, snapshot_name
+from log_dirs import batch_positions, remove_snapshots, snapshot_name
 from manifests import FIXTURES
 from merged_scans import is_elected, merged_documents
 from source_verdicts import check, verdicts
 from stopped_broker import BASES, KRAFT, TOPIC_ID, made
 
+import snaprebuild as library
 from snaprebuild.cluster.fleet.cluster_view import ClusterView, Placement
 from snaprebuild.cluster.fleet.fleet_partition import FleetOutcome
+from snaprebuild.cluster.source_check import plan_gate
 from snaprebuild.cluster.source_check.verdict import SourceRule
 from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.plan.source_verdict import VerdictOutcome as Verdict
@@ -165,3 +167,17 @@ def test_no_log_of_a_healthy_broker_is_unfit(name: str) -> None:
     document = in_json("scan", FIXTURES / name).document
     assert document["partitions"]
     assert {each["topic_partition"]: each["must_not_lead"] for each in document["partitions"] if each["must_not_lead"]} == {}
+
+
+def test_the_document_of_a_plan_names_arguments_in_the_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the refusal of the source is the fault: today the fate of the same file is."""
+    monkeypatch.setattr(plan_gate, "fate_against_writing", lambda *_: None)
+    directory = with_two_epochs(made(tmp_path, kraft=False))
+    missing(directory)
+    remove_snapshots(directory)
+    result = library.plan(directory.parent)
+    (partition,) = result.document.partitions
+    (refusal,) = [each.message for each in result.findings if each.code == "source-unknown"]
+    assert partition.fault == refusal
+    assert refusal.endswith("use out DIR")
+    assert "use --out DIR" in result.to_json()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec.inspect as inspection
 import pytest
 from log_dirs import copy_of, remove_snapshots
 from manifests import FIXTURES, REPOSITORY
@@ -16,10 +17,17 @@ from source_files import python_files
 
 import snaprebuild as library
 from snaprebuild import LogDir, Partition, ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot, validate_snapshot
-from snaprebuild.argument_names import COMMAND_ONLY, with_arguments
+from snaprebuild.argument_names import COMMAND_ONLY, VERBS, with_arguments
+from snaprebuild.cli.main import verbs
+from snaprebuild.documents.plan import PlanDocument
+from snaprebuild.documents.rebuild import Rebuild
+from snaprebuild.documents.scan import Scan
+from snaprebuild.documents.tier import TierAudit
+from snaprebuild.documents.verify import Verify
+from snaprebuild.library.verb_result import SENTENCES
 
 OPTION = re.compile(r"(?<![\w/-])--[a-z][a-z0-9-]*")
-COMMAND = re.compile(r"`[^-`][^`]*`|snaprebuild .*")
+COMMAND = re.compile(r"`[^-`][^`]*`|snaprebuild (?:scan|stage) --[^;.]*")
 
 OF_COMMANDS = (
     *("snaprebuild/argument_names.py", "snaprebuild/cli/loading.py", "snaprebuild/cli/options", "snaprebuild/cli/panels.py"),
@@ -136,11 +144,72 @@ def test_every_public_call_that_raises_names_arguments() -> None:
         ("Use --i-am-the-leader if it leads", "Use --i-am-the-leader of the command if it leads"),
         ("... and 3 more (--output json lists them)", "... and 3 more (the document lists them)"),
         ("Next: snaprebuild rebuild --set-aside --out x", "Next: snaprebuild rebuild --set-aside --out x"),
+        ("snaprebuild wrote it with another --as-of", "snaprebuild wrote it with another as_of_ms"),
+        ("another snaprebuild plans with --out", "another snaprebuild plans with out"),
+        (
+            "Run snaprebuild verify /a.b --as-of 5. Use the same --as-of",
+            "Run snaprebuild verify /a.b --as-of 5. Use the same as_of_ms",
+        ),
+        ("run snaprebuild stage --plan FILE; --out is of another", "run snaprebuild stage --plan FILE; out is of another"),
+        ("(as snaprebuild tier audit --jobs 2) with --jobs", "(as snaprebuild tier audit --jobs 2) with jobs"),
+        ("snaprebuild plan --out 'a. b' --jobs 2: --out leads there", "snaprebuild plan --out 'a. b' --jobs 2: out leads there"),
+        ("snaprebuild rebuild ... --out x", "snaprebuild rebuild ... --out x"),
     ],
 )
 def test_a_sentence_with_arguments(sentence: str, expected: str) -> None:
     assert with_arguments(sentence) == expected
     assert with_arguments(expected) == expected
+
+
+NO_SENTENCES = {
+    *("cluster_id", "cluster_ids", "directory_id", "etag", "host", "kafka_release", "topic_id"),
+    *("command", "exception", "inter_broker_protocol_version", "log_line", "name", "setting", "thrown_in"),
+    *("index_without_segment", "irregular", "location", "log_dir", "misnamed", "path", "paths", "receipt", "server_properties"),
+    *("set_aside_name", "staged_plan", "subject", "target", "temporary", "topic", "topic_partition", "topic_partitions", "topics"),
+    *("endpoint_url", "profile", "releases", "sse_c_key_file", "versions"),
+}
+"""Members with names, paths, the command line itself, or words and versions of Kafka."""
+
+
+def _texts(kind: inspection.Type, member: str) -> Iterator[str]:
+    """Members of a type whose values are any text; ``member`` is the name of the one that has the type."""
+    match kind:
+        case inspection.Metadata():  # of one of several words
+            return
+        case inspection.StrType(pattern=None):
+            yield member
+        case inspection.StructType() | inspection.DataclassType():
+            for field in kind.fields:
+                yield from _texts(field.type, field.name)
+        case inspection.UnionType():
+            for each in kind.types:
+                yield from _texts(each, member)
+        case inspection.ListType() | inspection.VarTupleType():
+            yield from _texts(kind.item_type, member)
+        case inspection.TupleType():
+            for each in kind.item_types:
+                yield from _texts(each, member)
+        case inspection.DictType():
+            yield from _texts(kind.value_type, member)
+
+
+DOCUMENTS = (PlanDocument, Rebuild, Scan, TierAudit, Verify)
+
+
+def test_every_text_of_the_documents_is_known_to_be_a_sentence_or_none() -> None:
+    """A member that is new is noticed here: ``Result.document`` names arguments in its sentences."""
+    texts = {name for document in DOCUMENTS for name in _texts(inspection.type_info(document), "")}
+    assert texts - NO_SENTENCES == SENTENCES
+    assert texts >= NO_SENTENCES
+    assert not SENTENCES & NO_SENTENCES
+    assert {"fault", "message", "reason", "reasons", "remedy", "replay_reason"} <= SENTENCES
+
+
+def test_each_verb_of_the_program_begins_a_command() -> None:
+    assert {name.split()[0] for name in verbs()} == VERBS
+    for verb in VERBS:
+        sentence = f"see snaprebuild {verb} --plan FILE"
+        assert with_arguments(sentence) == sentence
 
 
 def test_refusals_of_uploaders_name_arguments(tmp_path: Path) -> None:

@@ -338,6 +338,26 @@ class Whole(Job):
         raise AssertionError
 
 
+def test_a_replay_that_may_go_back_is_not_split(tmp_path: Path) -> None:
+    """The sizes of rows are of one round: a partition of two rounds would have some that nobody counted."""
+    logs = make_log_dir(tmp_path / "logs")
+    case = write_aged_log(8, logs / "t-0")
+    reached = set()
+    for mode in ("auto", "window", "log-start"):
+        for first_wanted in (*case.bases, case.first_wanted):
+            request = RebuildRequest(
+                (str(logs),), boundaries="all", replay_from=mode, as_of_ms=case.as_of_ms, expiration_ms=EXPIRATION_MS
+            )
+            plan = make_plan(replace(request, out=str(tmp_path / "out"), offset_from=first_wanted))
+            if not plan.partitions[0].boundaries:
+                continue
+            rebuild_job = RebuildJob(plan.partitions[0], plan.request, plan.clock, True, frozenset(), None)
+            tasks = rebuild_job.read_tasks(range(len(case.bases)))
+            reached.add((mode, chunks.may_go_back(rebuild_job), chunks.is_splittable(rebuild_job, tasks, 1)))
+    assert reached >= {("auto", True, False), ("auto", False, True), ("window", False, False), ("log-start", False, True)}
+    assert not [mode for mode, goes_back, is_split in reached if goes_back and is_split]
+
+
 def test_the_cut_of_a_round(tmp_path: Path) -> None:
     """By the rows, not by the segments; a job that cannot be divided stays whole, however large it is."""
     logs = make_log_dir(tmp_path / "logs")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
 
 from msgspec.structs import replace
 
@@ -234,5 +233,5 @@ def _limited(
     left_out = {offset for offset, _ in beyond}
     trusted = tuple(boundary for boundary in plan.boundaries if boundary.offset not in left_out)
     limited = plan if trusted else _nothing(plan, None, verdict)
-    limited = replace(limited, boundaries=trusted, not_planned=tuple(sorted((*plan.not_planned, *beyond), key=itemgetter(0))))
+    limited = replace(limited, boundaries=trusted, not_planned=plan.not_planned_with(beyond))
     return limited, [*findings, *not_planned_findings(replace(limited, not_planned=beyond))]
