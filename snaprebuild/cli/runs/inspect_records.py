@@ -28,6 +28,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import yield_to_brokers
+from snaprebuild.spark.run_limits import limits_of_stores
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 from snaprebuild.storage.private_keys import PrivateKeys
@@ -164,8 +165,6 @@ def _has_limits(source: RecordSource, engine: EngineOptions) -> bool:
     """
     if engine.engine is EngineName.PROCESS:
         return False
-    from snaprebuild.spark.run_limits import limits_of_stores
-
     if limits_of_stores(piece.store for log in source.logs for piece in log.pieces) is None:
         return False
     if _needs_spark(engine):
