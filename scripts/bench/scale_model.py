@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
-from snaprebuild.spark.job import RANGES_PER_TASK, WAVE_SEGMENTS_MAX
+from snaprebuild.spark.job import RANGES_PER_TASK, WAVE_SEGMENTS_MAX, waves_of
 from snaprebuild.spark.packing import pack, task_bytes, tasks_for
 from snaprebuild.spark.read_rows import ranges_of
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
@@ -102,21 +101,10 @@ def zipf_sizes(partitions: int, total: int, exponent: float, seed: int) -> list[
     return [int(size) for size in sizes]
 
 
-def waves_of(sizes: list[int], most: int) -> Iterator[list[tuple[int, list[int]]]]:
-    """Partitions with the sizes of their segments, by the waves that they are carried out in, as ``SparkEngine`` makes them."""
-    wave: list[tuple[int, list[int]]] = []
-    segments = 0
-    for number, size in enumerate(sizes):
-        whole, rest = divmod(size, SEGMENT_BYTES)
-        mine = [SEGMENT_BYTES] * whole + [rest] * (rest > 0)
-        if wave and segments + len(mine) > most:
-            yield wave
-            wave = []
-            segments = 0
-        wave.append((number, mine))
-        segments += len(mine)
-    if wave:
-        yield wave
+def segments_of(size_bytes: int) -> list[int]:
+    """Bytes of each segment of a partition."""
+    whole, rest = divmod(size_bytes, SEGMENT_BYTES)
+    return [SEGMENT_BYTES] * whole + [rest] * (rest > 0)
 
 
 def balance(sizes: list[int]) -> Balance:
@@ -124,12 +112,12 @@ def balance(sizes: list[int]) -> Balance:
     one = ReadTask("/s.log", "/s.index", 0, FileIdentity(0, 0, 0, "e"), check_crc=True)
     segments = tasks = waves = 0
     worst = 0.0
-    for wave in waves_of(sizes, WAVE_SEGMENTS_MAX):
-        total = sum(sum(mine) for _, mine in wave)
+    for wave in waves_of(map(segments_of, sizes), len):
+        total = sum(sum(mine) for mine in wave)
         target = -(-task_bytes(total) // RANGES_PER_TASK)
         packed: dict[int, list[int]] = {}
         ranges: list[int] = []
-        for _, mine in wave:
+        for mine in wave:
             for size in mine:
                 if size not in packed:
                     identity = FileIdentity(size, 0, 0, "e")

@@ -146,8 +146,7 @@ class PartitionReader:
     def _reaches(self, block: HeaderBlock, high: int) -> bool:
         """Whether nothing of the range is behind a block. What follows the last batch of the log is looked at, too."""
         base = int(block.column("base_offset")[-1])
-        end = base + int(block.column("last_offset_delta")[-1]) + 1
-        return base >= high or (end >= high and high < self.plan.log.log_end)
+        return base >= high or (block.next_offset >= high and high < self.plan.log.log_end)
 
     def _block(self, piece: LogPiece, source: OpenBytes, block: HeaderBlock, low: int, high: int) -> Iterator[pa.RecordBatch]:
         base = _least_offsets(block)

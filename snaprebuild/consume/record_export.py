@@ -24,9 +24,10 @@ from snaprebuild.consume.record_query import RecordIsolation, RecordQuery
 from snaprebuild.consume.record_source import RecordSource
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.findings import Finding
-from snaprebuild.storage.local.directories import make_directories, opened, reason_of
+from snaprebuild.storage.local.directories import make_directories, make_directory, opened, reason_of
 from snaprebuild.storage.local.file_calls import OS
 from snaprebuild.storage.local.publish import TemporaryFile, left_file, temporary_file
+from snaprebuild.storage.local.write_advice import with_advice
 
 __all__ = [
     "ExportedPartition",
@@ -82,10 +83,12 @@ def make_export_directory(directory: str) -> None:
     """Makes the directory of an export, which only its owner may read.
 
     Raises:
-        WriteFailedError: it cannot be made.
+        WriteFailedError: it cannot be made, or its mode cannot be set.
+        RefusedError: it would be in the log directory of a broker.
     """
-    make_directories(directory)
-    os.chmod(directory, PRIVATE_DIRECTORY)
+    with _write_errors(directory):
+        make_directories(directory)
+        os.chmod(directory, PRIVATE_DIRECTORY)
 
 
 def export_records(
@@ -138,11 +141,11 @@ def export_partition(log: ChosenLog, query: RecordQuery, directory: str, *, limi
     Args:
         log: of the partition.
         query: with the columns of the file.
-        directory: of the export.
+        directory: of the export, which is there (``make_export_directory``).
         limit: records at most; None for all.
 
     Raises:
-        WriteFailedError: the file cannot be written; nothing is left of it.
+        WriteFailedError: the file cannot be written; nothing is left of it. With the error number ENOENT the directory is missing.
         UsageError: the range makes no sense for this partition.
     """
     findings: list[Finding] = []
@@ -202,6 +205,16 @@ def remove_unnamed_files(directory: str) -> None:
                 os.rmdir(partition.path)  # which fails unless it is empty
 
 
+@contextlib.contextmanager
+def _write_errors(path: str) -> Iterator[None]:
+    """Errors of the system inside the block are a ``WriteFailedError`` about this path."""
+    try:
+        yield
+    except OSError as error:
+        message = with_advice(f"cannot be written: {reason_of(error)}", error, path)
+        raise WriteFailedError(message, path=path, errno=error.errno) from error
+
+
 class _PartitionFile:
     """The file of a partition, in a directory of its own. Without a record there is no file.
 
@@ -247,7 +260,7 @@ class _PartitionFile:
         self._flush()
         if self._writer is None or self._temporary is None:
             return None
-        with self._write_errors():
+        with _write_errors(self._place):
             self._writer.close()
             self._temporary.sync()
         name = f"{self.first_offset:020d}-{self.last_offset:020d}.parquet"
@@ -277,19 +290,12 @@ class _PartitionFile:
         self._held_bytes = 0
         if self._writer is None:
             self._writer = self._opened(table.schema)
-        with self._write_errors():
+        with _write_errors(self._place):
             self._writer.write_table(table)
 
-    @contextlib.contextmanager
-    def _write_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise WriteFailedError(f"cannot be written: {reason_of(error)}", path=self._place, errno=error.errno) from error
-
     def _opened(self, schema: pa.Schema) -> pq.ParquetWriter:
-        with self._write_errors():
-            make_directories(self._place)
+        with _write_errors(self._place):
+            make_directory(self._place)  # not those above it: on a machine that does not share them, the file would stay there
             os.chmod(self._place, PRIVATE_DIRECTORY)
         directory = self._stack.enter_context(opened(self._place, OS))
         name = f".records-{secrets.token_hex(8)}"  # no other run or task has it

@@ -154,12 +154,18 @@ def is_splittable(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> bool
 
 
 def whole_unless_large(job: Job, tasks: Sequence[ReadTask], chunk_bytes: int) -> WholeUnlessLarge:
-    """The job of a partition that may have enough rows to be split; the arguments are those of ``is_splittable``."""
+    """The job of a partition that may have enough rows to be split.
+
+    Args:
+        job: of the partition.
+        tasks: that read its segments.
+        chunk_bytes: of rows, of which one task replays no more if the partition is split.
+    """
     return WholeUnlessLarge(job, chunk_bytes - SEGMENT_BYTES * len(tasks))
 
 
 def may_go_back(job: Job) -> bool:
-    """Whether it may need further segments."""
+    """Whether the replay of a job may need further segments."""
     replay = job.replay()
     return replay is None or replay.may_go_back()
 
@@ -167,8 +173,12 @@ def may_go_back(job: Job) -> bool:
 def sent_bytes_of_segment(tasks: Sequence[ReadTask], chunk_bytes: int) -> int:
     """Bytes of rows of one segment that are sent to the task that replays the whole partition.
 
-    It is as much as each segment may have if all have as many, and the partition is not split; the arguments are those of
-    ``is_splittable``. So a partition that must be split sends little more than a chunk for each range of a segment.
+    It is as much as each segment may have if all have as many, and the partition is not split. So a partition that must be split sends
+    little more than a chunk for each range of a segment.
+
+    Args:
+        tasks: that read the segments of the partition, at least one.
+        chunk_bytes: of rows, of which one task replays no more if the partition is split.
     """
     return SEGMENT_BYTES + chunk_bytes // len(tasks)
 

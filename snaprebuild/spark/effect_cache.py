@@ -128,7 +128,7 @@ class JobCache:
             tasks: that read; None to follow the work.
             read: reads a segment whose cached rows do not match.
             services: of the tasks.
-            sent_bytes_max: of the rows of large partitions (``summary_rows.with_sizes``).
+            sent_bytes_max: by number of a large partition, bytes of rows of one segment that are sent on; the rest is withheld.
         """
         firsts = [(each.places[0].name, each.places[0].group) for each in cached]
         units = {unit: number for number, unit in enumerate(sorted(set(firsts)))}

@@ -53,12 +53,12 @@ from snaprebuild.spark.replay_tasks import TooManyRows, WholeUnlessLarge
 from snaprebuild.spark.run_limits import limits_of, limits_of_stores
 from snaprebuild.spark.session import is_stopped, python_of_executors
 from snaprebuild.spark.task_services import TaskFunction, TaskServices, rated_tasks, task_services
-from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA, WholePartition, placed_whole, run_whole
+from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA, WholePartition, placed_by_cost, placed_whole, run_whole
 from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.thread_pool import local_map
 
-__all__ = ["SparkEngine"]
+__all__ = ["SparkEngine", "waves_of"]
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +99,27 @@ Item = TypeVar("Item")
 MapResult = TypeVar("MapResult")
 
 
+def waves_of(items: Iterable[Item], segments_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """The items in their order, as many at once as have ``WAVE_SEGMENTS_MAX`` segments together; one with more is alone.
+
+    Args:
+        items: of the job.
+        segments_of: how many segments an item has.
+    """
+    wave: list[Item] = []
+    wave_segments = 0
+    for item in items:
+        segments = segments_of(item)
+        if wave and wave_segments + segments > WAVE_SEGMENTS_MAX:
+            yield wave
+            wave = []
+            wave_segments = 0
+        wave.append(item)
+        wave_segments += segments
+    if wave:
+        yield wave
+
+
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
     """Runs tasks to completion on the executors of a Spark session; see ``partition_task.Engine``.
@@ -128,19 +149,7 @@ class SparkEngine:
             check_keeps_limits(self.session)
             run_with_shares(tasks, limits, partial(self._read_with_shares, limits))
             return
-        wave: list[tuple[PartitionTask, list[ReadTask]]] = []
-        segments = 0
-        for task in tasks:
-            first = self._first_segments(task)
-            if not first:
-                continue
-            if wave and segments + len(first) > WAVE_SEGMENTS_MAX:
-                self._run_wave(wave)
-                wave = []
-                segments = 0
-            wave.append((task, first))
-            segments += len(first)
-        if wave:
+        for wave in waves_of(self._begun(tasks), lambda each: len(each[1])):
             self._run_wave(wave)
 
     def parallel_map(self, function: Callable[[Item], MapResult], items: Sequence[Item]) -> list[MapResult]:
@@ -184,6 +193,12 @@ class SparkEngine:
             if isinstance(answer, Exception):
                 raise answer
         return answers
+
+    def _begun(self, tasks: Iterable[PartitionTask]) -> Iterator[tuple[PartitionTask, list[ReadTask]]]:
+        """The tasks that read segments, with the first ones of each. The others are finished."""
+        for task in tasks:
+            if first := self._first_segments(task):
+                yield task, first
 
     def _first_segments(self, task: PartitionTask) -> list[ReadTask]:
         try:
@@ -296,22 +311,21 @@ class SparkEngine:
             for row in collected(rows, sorted(items)):
                 yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
 
-    def run_partitions(self, function: TaskFunction, items: Sequence[object], sizes: Sequence[int]) -> Generator[tuple[int, Any]]:
+    def run_partitions(
+        self, function: TaskFunction, items: Sequence[object], sizes: Sequence[int], segments: Sequence[int]
+    ) -> Generator[tuple[int, Any]]:
         """Number and outcome of each partition, as they arrive; each is done by one task.
 
         Args:
             function: takes batches of ``read_rows.table_of``, and yields those of ``OUTCOME_SCHEMA``.
             items: one for each partition, which is numbered from 0.
-            sizes: bytes that are read for each.
+            sizes: bytes that are read for each, which the progress shows.
+            segments: that are opened for each; tasks are packed by both.
 
         Raises:
             RefusedError, StorageError: the job as a whole failed.
         """
-        count = tasks_for(sum(sizes), len(items), self._most_tasks())
-        placed = pack(sizes, count)
-        read_bytes = [0] * count
-        for size, task in zip(sizes, placed, strict=True):
-            read_bytes[task] += size
+        placed, read_bytes = placed_by_cost(sizes, segments, self._most_tasks())
         outcomes = self._run_packed(function, dict(enumerate(items)), placed, read_bytes, task_services(self.session))
         try:
             # Closed at once: an error of the caller must not leave settings of the session changed.
@@ -480,7 +494,14 @@ class Round:
         requested: dict[int, list[ReadTask]],
         chunk_bytes: int,
     ) -> Round:
-        """The work of a round; the arguments are the attributes of the same names."""
+        """The work of a round.
+
+        Args:
+            jobs: by number of their partition.
+            segments: that each partition has requested so far, ascending.
+            requested: those that no earlier round has read.
+            chunk_bytes: a partition whose rows may take more, in bytes, is replayed in chunks if possible.
+        """
         large = frozenset(number for number, job in jobs.items() if is_splittable(job, segments[number], chunk_bytes))
         return cls(jobs, segments, requested, chunk_bytes, large)
 

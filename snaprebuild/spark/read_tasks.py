@@ -28,7 +28,8 @@ def read_segments(
     Args:
         batches: of ``read_rows.SCHEMA``.
         new_writer: of the cache that gets the results; None for no cache.
-        sent_bytes_max: of the rows of large partitions (``summary_rows.with_sizes``); None if there are none.
+        sent_bytes_max: by number of a large partition, bytes of rows of one segment that are sent on; the rest is withheld.
+            None if there are no large ones.
 
     Returns:
         The rows of the segments, of ``summary_rows.SCHEMA``, with the jobs that were sent with them.

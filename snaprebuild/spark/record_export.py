@@ -22,21 +22,14 @@ from snaprebuild.consume.partition_result import ReadPartition
 from snaprebuild.consume.record_export import ExportedPartition, export_partition, publish, remove_unnamed_files
 from snaprebuild.consume.record_query import RecordQuery
 from snaprebuild.consume.record_source import RecordSource
-from snaprebuild.errors import SnaprebuildError, StorageError, UsageError, WriteFailedError
+from snaprebuild.errors import SnaprebuildError, StorageError, WriteFailedError
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_task import to_domain_error
 from snaprebuild.spark import read_rows
-from snaprebuild.spark.job import SparkEngine
-from snaprebuild.spark.run_limits import limits_of_stores
+from snaprebuild.spark.job import SparkEngine, waves_of
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA
 
-__all__ = ["check_shares", "export_on_spark"]
-
-SEGMENTS_AT_ONCE = 50_000
-"""Segments whose listings go through the driver at once."""
-
-SEGMENT_COST_BYTES = 256 << 10
-"""Cost of opening a segment, as a number of additional bytes."""
+__all__ = ["export_on_spark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +45,14 @@ class ExportItem:
     log: ChosenLog
 
 
-def check_shares(source: RecordSource) -> None:
-    """Checks that the run has no limits which its tasks would have to share.
-
-    Raises:
-        UsageError: requests or bytes are limited.
-    """
-    if limits_of_stores(piece.store for log in source.logs for piece in log.pieces) is not None:
-        raise UsageError(
-            "max_requests and max_read_bytes: tasks of Spark that export records cannot share them; "
-            "leave out --engine spark, or the limits"
-        )
-
-
 def export_on_spark(
     engine: SparkEngine, source: RecordSource, query: RecordQuery, findings: list[Finding], directory: str
 ) -> list[ReadPartition]:
-    """Writes the records of each partition to a file of Parquet, as ``consume.record_export.export_records``.
+    """Writes the records of each partition to a file of Parquet below a directory, which gets its name when it is whole.
 
     Args:
         engine: whose executors see the directory.
-        source: what is read (``check_shares``).
+        source: what is read. Its stores have no limits of requests or bytes: tasks could not share them.
         query: with the columns of the files.
         findings: filled with those of the partitions.
         directory: that gets the files (``make_export_directory``), at the same path on the driver and on the executors.
@@ -84,10 +64,12 @@ def export_on_spark(
     """
     partitions: list[ReadPartition] = []
     try:
-        for logs in _waves(source.logs):
+        for logs in waves_of(source.logs, lambda log: len(log.pieces)):
             outcomes = _exported(engine, logs, query, directory)
             for number, log in enumerate(logs):
                 outcome = outcomes.get(number, StorageError("the result of its task did not arrive", path=log.place))
+                if isinstance(outcome, WriteFailedError) and outcome.errno == errno.ENOENT:
+                    raise _not_shared(directory) from outcome
                 if isinstance(outcome, Exception):
                     raise outcome
                 findings += outcome.findings
@@ -98,30 +80,16 @@ def export_on_spark(
     return partitions
 
 
-def _waves(logs: Sequence[ChosenLog]) -> Iterator[list[ChosenLog]]:
-    """The logs, some at once."""
-    some: list[ChosenLog] = []
-    segments = 0
-    for log in logs:
-        if some and segments + len(log.pieces) > SEGMENTS_AT_ONCE:
-            yield some
-            some = []
-            segments = 0
-        some.append(log)
-        segments += len(log.pieces)
-    if some:
-        yield some
-
-
 def _exported(
     engine: SparkEngine, logs: Sequence[ChosenLog], query: RecordQuery, directory: str
 ) -> dict[int, ExportedPartition | SnaprebuildError | FormatError]:
     """The outcome of each log, by its number. Files of partitions have their names as soon as their results arrive."""
     # The listing of the directory stays here: a task needs the segments alone.
     items = [ExportItem(number, replace(log, source=None)) for number, log in enumerate(logs)]
-    sizes = [log.size_bytes + len(log.pieces) * SEGMENT_COST_BYTES for log in logs]
+    sizes = [log.size_bytes for log in logs]
+    segments = [len(log.pieces) for log in logs]
     outcomes: dict[int, Any] = {}
-    with contextlib.closing(engine.run_partitions(partial(_run_exports, query, directory), items, sizes)) as arriving:
+    with contextlib.closing(engine.run_partitions(partial(_run_exports, query, directory), items, sizes, segments)) as arriving:
         for number, outcome in arriving:
             if isinstance(outcome, ExportedPartition):
                 _publish(outcome, directory)
@@ -135,8 +103,15 @@ def _publish(exported: ExportedPartition, directory: str) -> None:
     except WriteFailedError as error:
         if error.errno != errno.ENOENT:
             raise
-        message = "a task of Spark wrote below it, and the driver does not see the file: --out must be a directory that all machines share"
-        raise WriteFailedError(message, path=directory, errno=errno.ENOENT) from error
+        raise _not_shared(directory) from error
+
+
+def _not_shared(directory: str) -> WriteFailedError:
+    """The error of a task that does not find the directory of the export, or of a driver that does not find the file of a task."""
+    message = (
+        "the driver and the tasks of Spark do not see the same files below it: --out must be a directory that all machines share"
+    )
+    return WriteFailedError(message, path=directory, errno=errno.ENOENT)
 
 
 def _run_exports(query: RecordQuery, directory: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

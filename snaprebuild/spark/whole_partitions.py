@@ -21,7 +21,7 @@ from snaprebuild.spark import read_rows
 from snaprebuild.spark.packing import RANGES_PER_TASK, TASK_ITEMS, pack, tasks_for
 from snaprebuild.storage.thread_pool import ThreadPool
 
-__all__ = ["OUTCOME_SCHEMA", "WholePartition", "placed_whole", "run_whole"]
+__all__ = ["OUTCOME_SCHEMA", "WholePartition", "placed_by_cost", "placed_whole", "run_whole"]
 
 OUTCOME_SCHEMA = pa.schema([("partition", pa.int32()), ("done", pa.binary())])
 """The outcome of a partition, or the error that ended it, by number."""
@@ -91,10 +91,29 @@ def placed_whole(whole: Sequence[WholePartition], tasks: int | None) -> tuple[li
     costs = [each.cost_bytes for each in whole]
     count = tasks_for(sum(costs), len(whole), tasks, opened=sum(each.segments for each in whole))
     placed = pack(costs, count)
-    read_bytes = [0] * count
-    for each, task in zip(whole, placed, strict=True):
-        read_bytes[task] += each.first_bytes
-    return placed, read_bytes
+    return placed, _read_bytes([each.first_bytes for each in whole], placed, count)
+
+
+def placed_by_cost(sizes: Sequence[int], segments: Sequence[int], tasks: int | None) -> tuple[list[int], list[int]]:
+    """The task of each partition, and the bytes that each task reads.
+
+    Args:
+        sizes: bytes that are read for each partition.
+        segments: that are opened for each partition. Their costs count for the packing, and are no bytes that are read.
+        tasks: the setting of the user; None to follow the work.
+    """
+    costs = [size + count * SEGMENT_BYTES for size, count in zip(sizes, segments, strict=True)]
+    count = tasks_for(sum(costs), len(costs), tasks)
+    placed = pack(costs, count)
+    return placed, _read_bytes(sizes, placed, count)
+
+
+def _read_bytes(sizes: Sequence[int], placed: Sequence[int], tasks: int) -> list[int]:
+    """The bytes that each task reads."""
+    read_bytes = [0] * tasks
+    for size, task in zip(sizes, placed, strict=True):
+        read_bytes[task] += size
+    return read_bytes
 
 
 def run_whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

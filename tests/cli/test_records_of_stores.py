@@ -9,9 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 from command import in_json, snaprebuild
 from documents import check
+from faulty_store import FaultyStore
+from log_dirs import files_below
 from manifests import FIXTURES
 
 from snaprebuild.cli.render.records import RecordsView
+from snaprebuild.cli.runs import engine_choice
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.library.record_stream import records
 
@@ -161,3 +164,25 @@ def test_the_manifest_of_an_export_that_was_stopped_says_so(tmp_path: Path, monk
     assert (manifest["exit_code"], manifest["not_read"], manifest["partitions"]) == (1, ["mixed-0"], [])
     (file,) = (tmp_path / "export").rglob("*.parquet")
     assert pq.read_table(file).num_rows > 0
+
+
+@pytest.mark.parametrize("limit", ["--set=max_requests=1000", "--set=max_read_bytes=100000000"])
+@pytest.mark.parametrize("engine", ["auto", "a variable", "spark"])
+def test_limits_that_tasks_cannot_share(
+    engine: str, limit: str, faulty: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As ``--limit``: refused if the command line names Spark, else this process exports, and no session is started."""
+    faulty.objects = {f"b/logs/{name}": (LOGS / name).read_bytes() for name in files_below(LOGS)}
+    monkeypatch.setenv("SPARK_MASTER", "spark://127.0.0.1:1")
+    monkeypatch.setattr(engine_choice, "AUTO_BYTES_MIN", 0)
+    if engine == "a variable":
+        monkeypatch.setenv("SNAPREBUILD_ENGINE", "spark")
+    given = () if engine == "a variable" else ("--engine", engine)
+    out = tmp_path / "out"
+    line = ("s3://b/logs", "--s3-endpoint-url", faulty.endpoint, "--set", "s3_path_style=true", limit)
+    run = snaprebuild("inspect records", *line, *given, "--out", out)
+    if engine == "spark":
+        assert (run.exit_code, run.stdout, out.exists()) == (2, "", False)
+    else:
+        assert run.exit_code in (0, 1), run.stderr
+        assert list(out.rglob("*.parquet"))

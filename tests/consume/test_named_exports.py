@@ -107,3 +107,29 @@ def test_a_run_that_fails_leaves_whole_files_only(tmp_path: Path, monkeypatch: p
     with pytest.raises(WriteFailedError, match="no room"):
         export_records(source(), QUERY, [], str(out), limit=None, progress=None)
     assert files_of(out) == set()
+
+
+def test_a_task_makes_no_directory_but_that_of_its_partition(tmp_path: Path) -> None:
+    """Without the directory of the driver, what it wrote would stay on the disk of another machine."""
+    with pytest.raises(WriteFailedError) as failure:
+        export_partition(source().logs[0], QUERY, str(tmp_path / "elsewhere" / "out"))
+    assert failure.value.errno == errno.ENOENT
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    out = str(tmp_path / "file" / "out")
+    with pytest.raises(WriteFailedError) as failure:
+        make_export_directory(out)
+    assert (failure.value.errno, failure.value.path) == (errno.ENOTDIR, out)
+
+
+def test_an_export_directory_that_cannot_be_made_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(record_export.os, "chmod", fail)
+    with pytest.raises(WriteFailedError) as failure:
+        make_export_directory(str(tmp_path / "out"))
+    assert (failure.value.errno, failure.value.path) == (errno.EPERM, str(tmp_path / "out"))

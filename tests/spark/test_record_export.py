@@ -21,7 +21,7 @@ from snaprebuild.consume.record_export import exported_columns, make_export_dire
 from snaprebuild.consume.record_query import DamageMode, RecordIsolation, RecordQuery
 from snaprebuild.consume.record_source import open_record_source
 from snaprebuild.snapshots.run import Run as CommandRun
-from snaprebuild.spark import record_export
+from snaprebuild.spark import job, record_export
 from snaprebuild.spark.job import SparkEngine
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def test_the_export_of_this_process(spark: SparkSession, tmp_path: Path, name: s
 
 
 def test_waves_of_partitions(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_export, "SEGMENTS_AT_ONCE", 1)
+    monkeypatch.setattr(job, "WAVE_SEGMENTS_MAX", 1)
     exported(tmp_path / "here", MIXED)
     exported(tmp_path / "there", MIXED, *SPARK)
     assert manifest_of(tmp_path / "there") == manifest_of(tmp_path / "here")
@@ -127,9 +127,29 @@ def test_objects(spark: SparkSession, faulty: FaultyStore, tmp_path: Path) -> No
     assert not (tmp_path / "limited").exists()
 
 
-def test_a_directory_that_the_driver_does_not_see(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What executors write on disks of their own is no export."""
+def test_progress_is_that_of_the_bytes_of_segments(spark: SparkSession, tmp_path: Path) -> None:
+    isolation = RecordIsolation.READ_COMMITTED
+    query = RecordQuery(
+        isolation=isolation, mode=DamageMode.DROPMALFORMED, columns=exported_columns(isolation), fails_on_data_loss=False
+    )
+    source = open_record_source([str(MIXED)], query, CommandRun())
+    make_export_directory(str(tmp_path / "out"))
+    shown: list[int] = []
+    engine = SparkEngine(spark, progress=lambda _, size_bytes: shown.append(size_bytes))
+    exported = record_export.export_on_spark(engine, source, query, [], str(tmp_path / "out"))
+    partitions = {each.range.topic_partition for each in exported}
+    logs = [path for name in partitions for path in (MIXED / "logs" / name).glob("*.log")]
+    assert sum(shown) == sum(path.stat().st_size for path in logs) > 0
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_directory_that_the_driver_does_not_see(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
+) -> None:
+    """What executors write on disks of their own is no export; without the directory they write nothing."""
     elsewhere = tmp_path / "elsewhere"
+    if is_there:
+        elsewhere.mkdir()
     original = record_export._exported
 
     def other(engine: SparkEngine, logs: Any, query: RecordQuery, directory: str) -> Any:
@@ -144,6 +164,7 @@ def test_a_directory_that_the_driver_does_not_see(spark: SparkSession, tmp_path:
     assert "--out must be a directory that all machines share" in run.stderr
     assert [each["code"] for each in manifest_of(out)["findings"]].count("records-export-unfinished") == 1
     assert rows_of(out) == {}
+    assert elsewhere.exists() == is_there
 
 
 @pytest.mark.parametrize(

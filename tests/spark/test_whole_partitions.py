@@ -31,7 +31,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.snapshots.verify import verify
 from snaprebuild.spark import read_rows, whole_partitions
-from snaprebuild.spark.whole_partitions import SEGMENTS_MAX, WholePartition, placed_whole, run_whole
+from snaprebuild.spark.whole_partitions import SEGMENTS_MAX, WholePartition, placed_by_cost, placed_whole, run_whole
 from snaprebuild.storage.thread_pool import ThreadPool
 
 pytestmark = pytest.mark.full
@@ -126,6 +126,13 @@ def test_a_task_opens_no_more_segments_than_the_guide_says(partitions: int, segm
     placed, read_bytes = placed_whole(small, None)
     assert len(read_bytes) == tasks
     assert max(placed.count(task) for task in range(tasks)) * segments <= 128
+
+
+def test_the_cost_of_a_segment_is_packed_and_not_read() -> None:
+    """Four partitions of 10 bytes, of which one has 300 segments: it has a task of its own."""
+    placed, read_bytes = placed_by_cost([10, 10, 10, 10], [1, 300, 1, 1], 2)
+    assert [task == placed[1] for task in placed] == [False, True, False, False]
+    assert sorted(read_bytes) == [10, 30]
 
 
 # ------------------------------------------------------------------------------------------------------------------ what goes wrong

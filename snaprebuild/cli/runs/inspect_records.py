@@ -28,6 +28,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import yield_to_brokers
+from snaprebuild.spark.run_limits import limits_of_stores
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 from snaprebuild.storage.private_keys import PrivateKeys
@@ -69,7 +70,7 @@ def run_inspect_records(
     if directory is not None:
         _check_export(directory, key_format, value_format)
         _check_engine(engine, limit)
-    elif engine.engine is EngineName.SPARK and given_options(["engine"]):
+    elif _needs_spark(engine):
         raise UsageError("--engine spark: its tasks write files, and need --out; what is shown is read by this process")
     elif limit is not None and limit > LIMIT_MAX:
         raise UsageError(f"--limit: at most {LIMIT_MAX} records are shown; --out writes any number")
@@ -128,21 +129,21 @@ def _exported(
         unfinished: writes the manifest of an export that has no file yet.
 
     Raises:
-        UsageError: Spark is not installed, or the run has limits that its tasks cannot share.
+        UsageError: Spark is not installed, or the command line names it for a run with limits that its tasks cannot share.
         StorageError: a file cannot be written, or the job of Spark failed.
     """
     from snaprebuild.consume.record_export import export_records, make_export_directory
 
     size_bytes = sum(log.size_bytes for log in source.logs)
+    is_shareable = limit is None and not _has_limits(source, engine)
     with engine_of(engine) as chosen, bytes_progress("writing", size_bytes) as progress:
-        on_spark = chosen.reading(size_bytes, progress) if limit is None else None
+        on_spark = chosen.reading(size_bytes, progress) if is_shareable else None
         if on_spark is None:
             make_export_directory(directory)
             unfinished.write_files()
             return export_records(source, query, findings, directory, limit=limit, progress=progress)
-        from snaprebuild.spark.record_export import check_shares, export_on_spark
+        from snaprebuild.spark.record_export import export_on_spark
 
-        check_shares(source)
         make_export_directory(directory)
         unfinished.write_files()
         return export_on_spark(on_spark, source, query, findings, os.path.abspath(directory))
@@ -150,10 +151,33 @@ def _exported(
 
 def _check_engine(engine: EngineOptions, limit: int | None) -> None:
     """Raises UsageError if tasks of Spark would have to count records together."""
-    if engine.engine is EngineName.SPARK and limit is not None and given_options(["engine"]):
+    if limit is not None and _needs_spark(engine):
         raise UsageError(
             "--limit: counts the records of all partitions in turn, which tasks of Spark cannot; leave out one of the two"
         )
+
+
+def _has_limits(source: RecordSource, engine: EngineOptions) -> bool:
+    """Whether requests or bytes of a run that may be one on Spark are limited: its tasks cannot share them.
+
+    Raises:
+        UsageError: they are, and the command line names Spark.
+    """
+    if engine.engine is EngineName.PROCESS:
+        return False
+    if limits_of_stores(piece.store for log in source.logs for piece in log.pieces) is None:
+        return False
+    if _needs_spark(engine):
+        raise UsageError(
+            "max_requests and max_read_bytes: tasks of Spark that export records cannot share them; "
+            "leave out --engine spark, or the limits"
+        )
+    return True
+
+
+def _needs_spark(engine: EngineOptions) -> bool:
+    """Whether the command line itself names Spark: with a setting, or with ``auto``, a run without it is what was asked for."""
+    return engine.engine is EngineName.SPARK and bool(given_options(["engine"]))
 
 
 def _opened(places: RecordPlaces, query: RecordQuery, s3: S3Options) -> RecordSource:

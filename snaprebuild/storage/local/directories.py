@@ -22,6 +22,7 @@ __all__ = [
     "check_not_held",
     "hold_directory",
     "make_directories",
+    "make_directory",
     "missing_directories",
     "opened",
     "reason_of",
@@ -198,11 +199,34 @@ def _make_missing(directory: str, owner: Ownership | None) -> None:
         return
     parent = os.path.dirname(directory)
     _make_missing(parent, owner)
+    _make_one(directory, owner)
+
+
+def make_directory(directory: str) -> None:
+    """Makes a directory in one that is there, unless it is there itself. Its name survives a power failure.
+
+    Args:
+        directory: path.
+
+    Raises:
+        OSError: it cannot be made, or something else has its name; FileNotFoundError if the directory above it is missing.
+        RefusedError: it would be in the log directory of a broker, which would not start with it.
+    """
+    if os.path.isdir(directory):
+        return
+    directory = os.path.abspath(directory)
+    check_outside_log_dirs(directory)
+    _make_one(directory, None)
+
+
+def _make_one(directory: str, owner: Ownership | None) -> None:
+    """Makes a directory whose parent is there. Raises OSError."""
     with contextlib.suppress(FileExistsError):  # by another run, or thread
         os.mkdir(directory)
         _give_to(directory, owner)
     if not os.path.isdir(directory):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+    parent = os.path.dirname(directory)
     sync_entries(parent)
 
 
