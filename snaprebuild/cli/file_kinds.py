@@ -395,13 +395,15 @@ def check_kind(path: str, purpose: FilePurpose) -> None:
     """Makes sure that a file is not recognized as something that the option or argument does not take.
 
     Args:
-        path: of the file, as it was typed. An absent file, text of no known kind, and directories, are left to their reader.
+        path: of the file, as it was typed. An absent file, text of no known kind, directories and objects are left to their reader.
         purpose: what is taken.
 
     Raises:
         UsageError: it is of another kind, or the shell was to expand its path.
         ReadFailedError: it cannot be read.
     """
+    if is_object(path):
+        return
     if not os.path.lexists(path) and absent_text(path) != ABSENT:
         raise UsageError(absent_text(path), path=path)
     file = recognize(path)
