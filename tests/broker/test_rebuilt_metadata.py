@@ -91,7 +91,7 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
         assert (run.exit_code, run.document["verified"]) == (0, True), run.stderr
 
 
-@pytest.mark.parametrize("limit", ["retention.bytes", "retention.ms"])
+@pytest.mark.parametrize("limit", ["retention.bytes", pytest.param("retention.ms", marks=pytest.mark.night)])
 def test_produced_records_are_served_by_a_running_broker(tmp_path: Path, limit: str) -> None:
     """Copying is off meanwhile. The first pass deletes what the dry run shows, and nothing else."""
     with KafkaNode(tmp_path, settings=SETTINGS) as node:
@@ -133,7 +133,7 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path, limit: 
         node.stop()
 
 
-@pytest.mark.parametrize("version", SEGMENT_BYTES)
+@pytest.mark.parametrize("version", [pytest.param("3.9.2", marks=pytest.mark.night), "4.3.1"])
 def test_a_broker_that_ran_without_records_has_moved_its_log_starts(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -192,7 +192,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("happens", ["fails", "dies", "executor"])
+@pytest.mark.parametrize(
+    "happens", [pytest.param("fails", marks=pytest.mark.night), "dies", pytest.param("executor", marks=pytest.mark.night)]
+)
 def test_a_task_that_is_repeated_after_it_wrote(happens: str, expected: Path, tmp_path: Path) -> None:
     """The files of the first attempt have no result: they are removed."""
     out, signs = tmp_path / "out", tmp_path / "signs"

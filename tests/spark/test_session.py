@@ -431,7 +431,7 @@ def test_children_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("how", ["fails", "is interrupted"])
+@pytest.mark.parametrize("how", [pytest.param("fails", marks=pytest.mark.night), "is interrupted"])
 def test_a_session_after_one_that_ended_early(how: str) -> None:
     """The process lives on, as a notebook does: no Java is left, and one sentence says why Spark does not start again."""
     script = """
