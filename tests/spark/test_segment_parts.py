@@ -17,7 +17,7 @@ from sentences import CHANGED_SINCE_LISTED
 
 from formats.errors import BadMagicError, TruncatedError
 from snaprebuild.errors import ReadFailedError, RefusedError
-from snaprebuild.spark import segment_parts, selected_files
+from snaprebuild.spark import packing, segment_parts
 from snaprebuild.spark.data_sources import BatchHeaders
 
 pytestmark = pytest.mark.full
@@ -28,7 +28,7 @@ Rows = list[dict[str, Any]]
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts and looks back as if the segments of these tests were huge."""
-    monkeypatch.setattr(selected_files, "PART_BYTES_MIN", 1)
+    monkeypatch.setattr(packing, "SOURCE_PART_BYTES_MIN", 1)
     monkeypatch.setattr(segment_parts, "LOOK_BACK_BYTES", 200)
 
 
@@ -108,7 +108,7 @@ def test_any_index(entries: set[int], tasks: int, look_back: int) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selected_files, "PART_BYTES_MIN", 1)
+        patch.setattr(packing, "SOURCE_PART_BYTES_MIN", 1)
         patch.setattr(segment_parts, "LOOK_BACK_BYTES", look_back)
         path = log_of(Path(place), count=40)
         write_index(path, sorted(entries | set(batch_positions(path)[5::7])))
