@@ -13,7 +13,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,10 @@ from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.spark import job, summary_rows, whole_partitions
 from snaprebuild.spark.arrow_tables import DataFrame, data_frame
-from snaprebuild.spark.effect_files import CacheWriter, EffectCache, key_of
+from snaprebuild.spark.effect_files import EffectCache, key_of
 from snaprebuild.spark.job import SentJobs, SparkEngine
 from snaprebuild.spark.session import opened_session
-from snaprebuild.spark.task_services import TaskServices
+from snaprebuild.spark.task_services import TaskFunction, TaskServices
 
 KEYS_SCHEMA = pa.schema([("key", pa.binary()), ("of", pa.int32()), ("at", pa.int64())])
 
@@ -43,9 +43,9 @@ class WithTable(SparkEngine):
 
     def _read(
         self,
-        requested: dict[int, list[ReadTask]],
+        requested: Mapping[int, Sequence[ReadTask]],
         services: TaskServices,
-        new_writer: Callable[[], CacheWriter] | None,
+        function: TaskFunction,
         sent_jobs: SentJobs | None = None,
     ) -> tuple[DataFrame, list[int]]:
         """The rows of the table, which is made first if there is none."""
@@ -55,7 +55,7 @@ class WithTable(SparkEngine):
         wanted = data_frame(self.session, pa.Table.from_pydict(columns, schema=KEYS_SCHEMA)).hint("broadcast")
         sizes = [0]
         if not os.path.exists(self.table):
-            read, sizes = SparkEngine._read(self, requested, services, new_writer)
+            read, sizes = SparkEngine._read(self, requested, services, function)
             here = (read["partition"] == wanted["of"]) & (read["base_offset"] == wanted["at"])
             read.join(wanted, here).drop("of", "at").write.mode("append").parquet(self.table)
         kept = self.session.read.parquet(self.table).drop("partition").join(wanted, "key")

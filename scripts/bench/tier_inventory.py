@@ -14,7 +14,7 @@ import random
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -70,6 +70,11 @@ class MemoryBucket:
     def archive_tiers(self) -> list[ArchiveTier]:
         """None."""
         return []
+
+    def archived(self, keys: Sequence[str]) -> dict[str, str]:
+        """None of them: no object is in the storage class INTELLIGENT_TIERING."""
+        self.requests["HEAD"] += len(keys)
+        return {}
 
     def versions(self, _name_prefix: str) -> Iterator[ListedVersion]:
         """The current versions."""
