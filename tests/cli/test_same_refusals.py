@@ -231,7 +231,7 @@ NO_ROWS = {
     "directories.is_taken": "the name of one file",
     "directories.opened": "one file is written, after its checks",
     "directories.check_names": "an error of this program",
-    "directories._make_missing": "another program makes a file of that name meanwhile",
+    "directories._make_one": "another program makes a file of that name meanwhile",
     "directories.sync_entries": "a directory that was made cannot be synced",
     "document_file.check_place": "the name of a document, before anything is planned: tests/cli/usage_errors.txt",
     "document_file._published": "a document is written",

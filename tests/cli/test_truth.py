@@ -149,7 +149,7 @@ def test_verify_begins_with_the_verdict(tmp_path: Path) -> None:
 def test_verify_does_not_claim_what_it_did_not_judge() -> None:
     run = snaprebuild("verify", "fixtures/damaged/logs")
     assert run.exit_code == 4
-    assert f"1 partition not judged {LISTED_ON_STDERR}lists them." in run.text
+    assert f"1 partition not judged {LISTED_ON_STDERR}lists it." in run.text
     assert "(1 such batch in this segment)" in run.stderr
 
 

@@ -32,7 +32,8 @@ def test_a_path_without_a_command(group: str) -> None:
 
 
 def test_words_for_arguments_are_of_arguments() -> None:
-    assert set(ARGUMENT_WORDS) <= ARGUMENT_FORMS
+    words = {word for form in ARGUMENT_FORMS for word in form.split()}
+    assert {meant for _, arguments in ARGUMENT_WORDS for meant in arguments} <= words
 
 
 def test_words_of_other_programs_lead_to_options() -> None:

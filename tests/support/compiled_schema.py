@@ -10,7 +10,7 @@ from typing import Any
 __all__ = ["compiled"]
 
 Check = Callable[[Any], bool]
-ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description"}
+ANNOTATIONS = {"$schema", "$id", "$defs", "title", "description", "contentEncoding"}
 DEFINITIONS = "#/$defs/"
 NUMBERS = (int, float)
 CONTAINERS = (list, dict)
