@@ -113,7 +113,9 @@ def proven_of(audit: StoreAudit) -> int:
 def in_turns(turns: Turns, rng: random.Random, largest: int, *, is_stopped: bool) -> tuple[StoreAudit, int]:
     """Turns under random limits until a round is over. Some are stopped, or lose the end of the ledger, as a power failure may."""
     stops = 0
+    round_began_ms: int | None = None
     for _ in range(TURNS_MAX):
+        before = turns.requests.copy()
         stops_at = rng.randrange(60) if is_stopped and rng.random() < 0.5 else None
         try:
             audit = turns.turn(rng.randrange(largest, 4 * largest), stops_at)
@@ -124,8 +126,14 @@ def in_turns(turns: Turns, rng: random.Random, largest: int, *, is_stopped: bool
                 file.truncate(size - rng.randrange(40) if size > 1000 else size)
             continue
         assert audit.ledger is not None
+        if round_began_ms not in (None, audit.ledger.round_began_ms):
+            # A run had read the last segment of the round before it was stopped: this turn is the first of the next round.
+            # Of its requests those count that the round before it still needed.
+            turns.requests = before + Counter(turns.requests.keys() - before.keys())
+            return audit, stops
         if not audit.ledger.due_segments:
             return audit, stops
+        round_began_ms = audit.ledger.round_began_ms
     raise AssertionError("the round does not end")
 
 
@@ -178,8 +186,7 @@ def test_a_stopped_run_loses_what_it_was_reading_and_nothing_else(tmp_path: Path
         assert codes(last) == codes(whole), seed
         again = turns.requests - once
         # A segment and the files next to it are read for one line of the ledger, and the end of the file is lost with another one.
-        # Small objects of other copies that were read for the same step may be lost, too: 38 requests with 3 stops are the most here.
-        assert again.total() <= 13 * stops, (seed, again)
+        assert again.total() <= 10 * stops, (seed, again)
         assert set(turns.requests) == set(once), seed
 
 
