@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import struct
 from collections.abc import Callable
@@ -168,6 +169,22 @@ def foreign_topic(files: Files) -> None:
 def one_record_more(files: Files) -> None:
     log = (NODE / "__remote_log_metadata-0" / f"{0:020d}.log").read_bytes()
     files[METADATA_LOG] = log[: batches_end(log, 2 * len(BASES) + 1)]
+
+
+def two_attempts(files: Files) -> None:
+    """The broker announces the next attempt under another segment id."""
+    one_record_more(files)
+    log = files[METADATA_LOG]
+    at = batches_end(log, 2 * len(BASES))
+    first = log[at:]
+    header = parse_batch_header(first)
+    (segment_id,) = {path.name[21:43] for path in copies_of((173,))}
+    name = base64.urlsafe_b64decode(segment_id + "==")
+    records = first[61:]  # a header of magic 2
+    assert records.count(name) == 1
+    fields = {each: getattr(header, each) for each in BatchHeader.__struct_fields__}
+    fields["base_offset"] += header.last_offset_delta + 1
+    files[METADATA_LOG] = log + build_record_batch(BatchHeader(**fields), records.replace(name, bytes(reversed(name))))
 
 
 def unknown_copy(files: Files) -> None:
@@ -374,7 +391,7 @@ CORRUPTIONS: dict[str, Corruption] = {
         [refused(SOURCE, "source-rejected", "topic-id")],
     ),
     "phantom-upload": Corruption(
-        "tier", "a copy was announced, and the upload ended in an exception", one_record_more, [wrong(INVENTORY, "tier-phantom")]
+        "tier", "a copy was announced twice, and each upload ended in an exception", two_attempts, [wrong(INVENTORY, "tier-phantom")]
     ),
     "unfinished-upload": Corruption(
         "tier", "a copy was announced, and half of it is there", half_a_copy, [noted(INVENTORY, "tier-unfinished")]

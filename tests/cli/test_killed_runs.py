@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -59,8 +60,8 @@ class MarkedRun:
         self.mark = uuid.uuid4().hex
         environment = {**os.environ, MARK: self.mark}
         command = [sys.executable, "-c", SLOW_WORKERS.format(extra), *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.main = subprocess.Popen(command, env=environment, cwd=REPOSITORY, **pipes)  # type: ignore[call-overload]
+        self.stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.main = subprocess.Popen(command, env=environment, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=self.stderr)
 
     def processes(self) -> dict[int, int]:
         """Those that live, each with its parent."""
@@ -80,6 +81,12 @@ class MarkedRun:
                 return False
             time.sleep(0.002)
         return True
+
+    def wait_until(self, is_so: Callable[[dict[int, int]], bool]) -> None:
+        """Fails at once if the run ends meanwhile."""
+        is_reached = self.wait_for(lambda found: is_so(found) or self.main.poll() is not None) and self.main.returncode is None
+        self.stderr.seek(0)
+        assert is_reached, f"exit code {self.main.poll()}, processes {self.processes()}, stderr: {self.stderr.read()}"
 
     def assert_nothing_left(self, but: tuple[int, ...] = ()) -> None:
         ended = self.wait_for(lambda found: found.keys() <= set(but), LEFT_SECONDS_MAX)
@@ -102,6 +109,7 @@ def marked() -> Iterator[Callable[..., MarkedRun]]:
         run.main.wait()
         assert run.main.stdout is not None
         run.main.stdout.close()
+        run.stderr.close()
 
 
 VERIFY = ["verify", str(FIXTURES / "kafka27-mixed" / "logs"), "--jobs", "3"]
@@ -123,7 +131,7 @@ worker_pool.WorkerPool.__init__ = spawning
 def test_killed_at_each_count_of_processes(count: int, extra: str, marked: Callable[..., MarkedRun]) -> None:
     """Six: the main process, the resource tracker, the fork server, three workers."""
     run = marked(VERIFY, extra)
-    assert run.wait_for(lambda found: len(found) >= count)
+    run.wait_until(lambda found: len(found) >= count)
     run.main.kill()
     run.main.wait()
     run.assert_nothing_left()
@@ -146,7 +154,7 @@ def logs(tmp_path: Path, own_state_home: Path) -> Path:
 @pytest.mark.full
 def test_a_preparation_that_is_killed_leaves_nothing_next_to_the_broker(logs: Path, marked: Callable[..., MarkedRun]) -> None:
     run = marked(hook(logs))
-    assert run.wait_for(is_at_work)
+    run.wait_until(is_at_work)
     (preparation,) = [pid for pid, parent in run.processes().items() if parent == run.main.pid]
     os.kill(preparation, 9)
     assert run.main.stdout is not None
@@ -158,7 +166,7 @@ def test_a_preparation_that_is_killed_leaves_nothing_next_to_the_broker(logs: Pa
 def test_a_preparation_that_hook_run_kills_leaves_nothing(logs: Path, tmp_path: Path, marked: Callable[..., MarkedRun]) -> None:
     marker = tmp_path / "stop"
     run = marked(hook(logs, "--deadline", "600"), STOPS_AT_MARKER.format(marker=str(marker)) + DEAF)
-    assert run.wait_for(is_at_work)
+    run.wait_until(is_at_work)
     marker.touch()
     assert run.main.stdout is not None
     assert run.main.stdout.readline() == b"started\n"
@@ -168,7 +176,7 @@ def test_a_preparation_that_hook_run_kills_leaves_nothing(logs: Path, tmp_path: 
 @pytest.mark.full
 def test_hook_run_that_is_killed_leaves_nothing(logs: Path, marked: Callable[..., MarkedRun]) -> None:
     run = marked(hook(logs), DEAF)
-    assert run.wait_for(is_at_work)
+    run.wait_until(is_at_work)
     run.main.kill()
     run.main.wait()
     run.assert_nothing_left()
