@@ -94,7 +94,7 @@ class TopicIdFile(StrEnum):
     UNREADABLE = "unreadable"
     """This process could not read it: nothing is known."""
     NEWER_VERSION = "newer-version"
-    """Its version is above 0. 3.7 and later read it."""
+    """The version of the file is above 0. 3.7 and later read it."""
     PRESENT = "present"
 
 

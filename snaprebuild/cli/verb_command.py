@@ -189,7 +189,7 @@ class VerbCommand(TyperCommand):
         self.params += [of_run, config, everything]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """With the options before the verb.
+        """Parses a command line with the options before the verb.
 
         Raises:
             click.UsageError: the words are no command line of this verb.
@@ -238,7 +238,7 @@ class VerbCommand(TyperCommand):
         return getattr(self.callback, "assumptions", {})
 
     def invoke(self, ctx: click.Context) -> Any:
-        """With -v, lists the settings that the verb uses."""
+        """Runs the verb; with -v, lists the settings that it uses."""
         if ctx.params.get("verbose"):
             for name, (value, origin) in given_settings().items():
                 if name in self.settings or ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
@@ -344,12 +344,12 @@ class ListedVerb(NamedTuple):
     """What is known of a verb before its module is loaded."""
 
     name: str
-    """Its own, of one word."""
+    """Name of one word."""
     module: str
     """Inside the package of the command."""
     function: str
     short_help: str
-    """Its line in the help of the group."""
+    """Line in the help of the group."""
     changes: str
     """What it changes."""
     epilog: str
@@ -375,7 +375,7 @@ class VerbGroup(TyperGroup):
         return self.verbs.get(self.name or "", {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, in the order of the list."""
+        """Names of the verbs, in the order of the list."""
         return [*self._own, *(name for name in self.commands if name not in self._own)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -61,7 +61,7 @@ class RemoteProducers(Part, frozen=True):
     start_offset: Natural
     """First offset of that copy."""
     end_offset: Natural
-    """Its last offset."""
+    """Last offset of the segment."""
     replayed_from_offset: Natural
     """Base offset of the first of the consecutive copies up to there."""
     verdict: SnapshotVerdict | None

@@ -70,7 +70,7 @@ class RecordsPartition(RecordRange, frozen=True):
     is_whole: bool
     """Nothing of the range was left out because of `--limit` or damage."""
     file: ExportedFile | None
-    """With its records; null without `--out`, and without a record."""
+    """File with the records of the partition; null without `--out`, and without a record."""
 
 
 class ShownRecord(Part, frozen=True):

@@ -47,9 +47,9 @@ class Served(StrEnum):
     REMOTE = "remote"
     """By the leader, out of a copy in remote storage."""
     MOVED_TO_TIERED_STORAGE = "offset-moved-to-tiered-storage"
-    """With this error: a follower builds its state from remote storage."""
+    """The fetch ends with this error: a follower builds its state from remote storage."""
     OUT_OF_RANGE = "offset-out-of-range"
-    """With this error."""
+    """The fetch ends with this error."""
     UNKNOWN = "unknown"
     """No store was named, and the offset is not on disk."""
 

@@ -185,7 +185,7 @@ class TracedBatch(Part, frozen=True):
     """Position of the batch in the file."""
     base_offset: Natural
     timestamp_ms: Int64
-    """Its greatest timestamp; of a marker that of its record. -1 for none."""
+    """The greatest timestamp of the batch; of a marker that of its record. -1 for none."""
     kind: Annotated[str, one_of(*(kind.name.lower() for kind in BatchKind))]
 
 

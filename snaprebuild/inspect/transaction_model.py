@@ -51,7 +51,7 @@ class OngoingTransaction(Part, frozen=True, kw_only=True):
     """Timestamp of the last batch of its producer."""
     is_late: bool
     may_have_begun_before: bool
-    """It may have begun below the first segment: nothing on disk shows it."""
+    """The transaction may have begun below the first segment: nothing on disk shows it."""
     position_bytes: Natural | None
     """Position of its first batch in its segment."""
     abort_commands: AbortCommands | None = None

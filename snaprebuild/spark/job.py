@@ -547,7 +547,7 @@ class ReplayQuery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MoreReads:
-    """What a replay needs before it can go on.
+    """The reads that a replay waits for.
 
     Attributes:
         tasks: segments to read.

@@ -163,7 +163,7 @@ def answer_with_start(answer: Answer, plans: Sequence[PartitionPlan], plan: Plan
 
 
 def _print_readiness_notes(plan: Plan) -> None:
-    """What has to be done before remote storage is switched on: notes are not on stderr, and this one must not be missed."""
+    """Prints the steps that come before remote storage is switched on. Notes are not on stderr, and these must not be missed."""
     for each in plan.readiness:
         if each.severity is Severity.NOTE:
             print_text(f"Note: {each.message}.")

@@ -29,7 +29,7 @@ class BoundaryAction(StrEnum):
     FAILED = "failed"
     """An error prevented it."""
     REFUSED = "refused"
-    """It must not be written."""
+    """The snapshot must not be written."""
     SKIPPED = "skipped"
     """The run did not reach it, or no broker uses one."""
 

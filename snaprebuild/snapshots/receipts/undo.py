@@ -54,7 +54,7 @@ class FileAction(StrEnum):
     ABSENT = "absent"
     """There is nothing of the run."""
     LEFT = "left"
-    """It is there and stays."""
+    """The file is there and stays."""
     FAILED = "failed"
 
 

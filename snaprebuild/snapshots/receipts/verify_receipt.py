@@ -72,10 +72,10 @@ class FileStatus(StrEnum):
     """The present state of a file that a run wrote."""
 
     KEPT = "kept"
-    """It has the bytes that the run wrote."""
+    """The file has the bytes that the run wrote."""
     REMOVED = "removed"
     REPLACED = "replaced"
-    """It has other bytes; or `undo` removed it, and another run wrote it again."""
+    """The file has other bytes; or `undo` removed it, and another run wrote it again."""
     UNREADABLE = "unreadable"
 
 

@@ -62,7 +62,7 @@ class LeaderLog:
 
     @property
     def last_epoch(self) -> int:
-        """Its last leader epoch; -1 if unknown."""
+        """The last leader epoch of the log; -1 if unknown."""
         return self.leader_epochs[-1].epoch if self.leader_epochs else -1
 
 
