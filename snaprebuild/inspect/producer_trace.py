@@ -35,6 +35,7 @@ __all__ = [
     "TracedBatch",
     "batches_of_producer",
     "deciding",
+    "entry_of",
     "traced_rows",
 ]
 
@@ -68,6 +69,12 @@ record."""
 
 
 NO_ROWS = np.zeros(0, dtype=ROW_DTYPE)
+
+
+def entry_of(entries: np.ndarray, producer_id: int) -> ProducerEntry | None:
+    """The entry of a producer in those of a snapshot; of two the last, as a broker takes it. None without one."""
+    rows = np.flatnonzero(entries["producer_id"] == producer_id)
+    return ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
 
 
 def batches_of_producer(block: HeaderBlock, producer_id: int, segment: int) -> np.ndarray:

@@ -160,20 +160,17 @@ def brokers_of(
     Copies of one disk, which share its directory id, are of different moments of a broker, and are not siblings. A directory of a broker
     whose ``meta.properties`` is missing or cannot be read may be of any broker, and counts as a sibling of each.
     """
-    return {
-        state.path: tuple(
-            other
-            for other in states
-            if other.path != state.path
-            and (
-                (other.path in log_dirs and state.path in log_dirs and not _are_copies(state, other))
-                or (other.path in named and state.path in named and _are_alike(state, other) and not _are_copies(state, other))
-                or _are_of_one_broker(state, other)
-                or (other.meta is None and other.is_broker_directory)
-            )
-        )
-        for state in states
-    }
+
+    def is_sibling(state: LogDirState, other: LogDirState) -> bool:
+        paths = {state.path, other.path}
+        if len(paths) < 2:
+            return False
+        if _are_of_one_broker(state, other) or (other.meta is None and other.is_broker_directory):
+            return True
+        belong_together = paths.issubset(log_dirs) or (paths.issubset(named) and _are_alike(state, other))
+        return belong_together and not _are_copies(state, other)
+
+    return {state.path: tuple(other for other in states if is_sibling(state, other)) for state in states}
 
 
 def _are_copies(state: LogDirState, other: LogDirState) -> bool:
