@@ -69,7 +69,7 @@ class SmallFile(StrEnum):
 
 
 class LogDirPlace(StrEnum):
-    """What is at the path of a log directory."""
+    """The kind of file at the path of a log directory."""
 
     DIRECTORY = "directory"
     MISSING = "missing"
@@ -99,7 +99,7 @@ class TopicIdFile(StrEnum):
 
 
 class TransactionIndexFault(StrEnum):
-    """What ``TransactionIndex.sanityCheck`` finds in a ``.txnindex``."""
+    """The fault that ``TransactionIndex.sanityCheck`` finds in a ``.txnindex``."""
 
     BELOW_BASE = "below-base"
     """An entry ends below the base offset of the segment: CorruptIndexException, and the segment is recovered."""

@@ -312,7 +312,7 @@ def _is_text(head: bytes) -> bool:
 
 
 class FilePurpose(NamedTuple):
-    """What an option or an argument does with a file."""
+    """The use of a file by an option or an argument."""
 
     noun: str
     """What it takes, for a sentence after "not"."""

@@ -234,7 +234,7 @@ class VerbCommand(TyperCommand):
 
     @property
     def assumptions(self) -> dict[str, Assumption]:
-        """What ``--assume`` can name."""
+        """Names that ``--assume`` takes."""
         return getattr(self.callback, "assumptions", {})
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -334,14 +334,14 @@ OPTIONS_OF_OTHERS = {"help": "--help", "version": "--version"}
 """Commands of other programs that are options here."""
 
 NOTHING = "nothing"
-"""What a verb changes that only reads."""
+"""The changes of a verb that only reads."""
 
 EVERYDAY_COUNT = 9
 """The first verbs of the program are everyday commands."""
 
 
 class ListedVerb(NamedTuple):
-    """What is known of a verb before its module is loaded."""
+    """A verb before its module is loaded."""
 
     name: str
     """Name of one word."""
@@ -351,9 +351,9 @@ class ListedVerb(NamedTuple):
     short_help: str
     """Line in the help of the group."""
     changes: str
-    """What it changes."""
+    """Files or objects that the verb changes."""
     epilog: str
-    """What its help ends with."""
+    """The last lines of its help."""
     cls: type[TyperCommand]
 
     def load(self) -> click.Command:

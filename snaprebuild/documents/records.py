@@ -94,7 +94,7 @@ class ShownRecord(Part, frozen=True):
 
 
 class Records(Document, frozen=True):
-    """What `snaprebuild inspect records --output json` prints, and the manifest of `--out`."""
+    """The JSON document of `snaprebuild inspect records`, and the manifest of `--out`."""
 
     NAME = "inspect-records"
     VERSION = 1

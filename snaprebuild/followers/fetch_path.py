@@ -98,7 +98,7 @@ class DeletedCopy(Part, frozen=True):
 
 
 class RecordDeletion(Part, frozen=True):
-    """What DeleteRecords up to the offset does."""
+    """The effect of DeleteRecords up to the offset."""
 
     error: DeleteError | None
     log_start_offset: Natural
@@ -128,7 +128,7 @@ class PartitionFetchPath(ViewedPartition, frozen=True):
 
 
 class FollowerFetchPath(Document, frozen=True):
-    """What `snaprebuild follower fetch-path --output json` prints."""
+    """The JSON document of `snaprebuild follower fetch-path`."""
 
     NAME = "follower-fetch-path"
     VERSION = 3

@@ -178,7 +178,7 @@ class TraceAnalysis(msgspec.Struct, frozen=True):
 
 
 def traced_rows(contents: BatchContents) -> np.ndarray:
-    """What the analysis found, if it was the only one: ``ROW_DTYPE``, in log order."""
+    """The result of the analysis, if it was the only one: ``ROW_DTYPE``, in log order."""
     rows: np.ndarray = contents.extras[0].rows if contents.extras else NO_ROWS
     return rows
 
@@ -226,7 +226,7 @@ class ProducerBatch(msgspec.Struct, frozen=True):
 
     @property
     def in_memory(self) -> BatchInMemory:
-        """What a broker keeps of it to find duplicates."""
+        """The part of the batch that a broker keeps to find duplicates."""
         return BatchInMemory(self.base_sequence, last_sequence_of(self.base_sequence, self.last_offset_delta), self.base_offset)
 
 

@@ -70,7 +70,7 @@ class OngoingTransaction(Part, frozen=True, kw_only=True):
     facts: Sequence[TransactionEvidence] = ()
     """Facts that show the reason, the oldest first."""
     missing_evidence: str | None = None
-    """What would show more; for the user, not stable. Null if nothing is missing."""
+    """Files that would show more; for the user, not stable. Null if nothing is missing."""
 
 
 class TransactionTotals(msgspec.Struct, kw_only=True):

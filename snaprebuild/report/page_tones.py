@@ -1,4 +1,4 @@
-"""What a page shows of a boundary or a partition with one word and one colour. Lists, filters and cards use these words and no others."""
+"""The state of a boundary or a partition on the page, as one word and one colour, for lists, filters and cards."""
 
 from __future__ import annotations
 

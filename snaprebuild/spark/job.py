@@ -211,7 +211,7 @@ class SparkEngine:
         return []
 
     def _read_with_shares(self, limits: S3Settings, reads: Sequence[ReadTask]) -> Sequence[Outcome]:
-        """What was read of segments, or their errors."""
+        """Summaries of segments, or their errors."""
         try:
             with _settings(self.session, SETTINGS):
                 return read_with_shares(self.session, task_services(self.session).wrap, limits, reads)

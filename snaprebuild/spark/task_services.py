@@ -19,7 +19,7 @@ from snaprebuild.storage.s3.request_limits import meters
 __all__ = ["TaskFunction", "TaskServices", "is_speculative", "rated_tasks", "task_services"]
 
 TaskFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What ``mapInArrow`` runs in each task."""
+"""The function that ``mapInArrow`` runs in each task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ def _text(result: FleetResult, first: Restart | None) -> str:
 
 
 def _following(result: FleetResult, first: Restart | None) -> Sequence[str] | Advice:
-    """What comes next: faults of a start, then wrong and suspect snapshots, then repairs."""
+    """The next command: for faults of a start, then wrong and suspect snapshots, then repairs."""
     brokers = result.fleet.brokers
     faulty = sorted(result.fleet.start_faults)
     if faulty:
@@ -196,7 +196,7 @@ def _following(result: FleetResult, first: Restart | None) -> Sequence[str] | Ad
 
 
 def _after_repairs(result: FleetResult) -> Sequence[str] | Advice:
-    """What comes next where no broker has to be repaired."""
+    """The next command where no broker has to be repaired."""
     elect = result.outcomes()[FleetOutcome.ELECT]
     if elect and given_words("elections"):
         return Advice("elect these replicas with kafka-leader-election.sh, which reads the files of --elections")

@@ -1,4 +1,4 @@
-"""What a metadata log holds: the views of ``cluster image``, ``cluster history`` and ``cluster isr``."""
+"""The contents of a metadata log: the views of ``cluster image``, ``cluster history`` and ``cluster isr``."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class AlterAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class FetchState:
-    """What a leader knows of a follower since its last fetch."""
+    """The state of a follower that its leader keeps since the last fetch."""
 
     incarnation: int
     broker_epoch: int

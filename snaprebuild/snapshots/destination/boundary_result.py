@@ -18,7 +18,7 @@ __all__ = ["NOT_DONE", "BoundaryAction", "BoundaryResult", "unfinished"]
 
 
 class BoundaryAction(StrEnum):
-    """What a run did at a boundary. ``would_write`` is ``written`` in a dry run."""
+    """The action of a run at a boundary. ``would_write`` is ``written`` in a dry run."""
 
     WRITTEN = "written"
     WOULD_WRITE = "would_write"

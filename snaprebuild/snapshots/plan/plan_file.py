@@ -351,7 +351,7 @@ def _first_difference(was: Any, now: Any) -> str:
 
 
 def _file_difference(was: InputFile, now: InputFile) -> str:
-    """What happened to a segment or a snapshot, in words."""
+    """The change of a segment or a snapshot, in words."""
     if was.offset < now.offset:
         return f"the one at offset {was.offset} is gone"
     if was.offset > now.offset:

@@ -307,7 +307,7 @@ class ListedReceipt(Part, frozen=True):
 
 
 class Receipts(Document, frozen=True):
-    """What `snaprebuild undo --output json` prints without a receipt."""
+    """The JSON document of `snaprebuild undo` without a receipt."""
 
     NAME = "receipts"
     VERSION = 2

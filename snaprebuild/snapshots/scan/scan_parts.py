@@ -133,7 +133,7 @@ class BlockerCount(Part, frozen=True):
 
 
 class Upload(Part, frozen=True):
-    """What tiered storage would do with the segments."""
+    """The uploads of the segments to remote storage."""
 
     stuck_bytes: Natural
     stuck_bytes_after_rebuild: Natural

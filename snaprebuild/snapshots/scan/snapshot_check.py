@@ -79,7 +79,7 @@ class Suspicion(NamedTuple):
 
 
 class NewestSnapshot(Part, frozen=True):
-    """What the newest snapshot of a partition knows: a broker that stopped cleanly loads it."""
+    """The producers of the newest snapshot of a partition: a broker that stopped cleanly loads it."""
 
     offset: Natural
     entries: Natural

@@ -120,7 +120,7 @@ class UndoneDirectory(Part, frozen=True):
 
 
 class MetadataUndo(Document, frozen=True):
-    """What `snaprebuild undo --output json` prints for a receipt of `tier metadata`."""
+    """The JSON document of `snaprebuild undo` for a receipt of `tier metadata`."""
 
     NAME = "metadata-undone"
     VERSION = 1
