@@ -178,5 +178,4 @@ class PartitionTransactions:
     @property
     def cluster_id(self) -> str | None:
         """Cluster id of its log directory; None if that is unknown."""
-        meta = self.source.log_dir.meta
-        return None if meta is None else meta.cluster_id
+        return self.source.log_dir.cluster_id
