@@ -133,7 +133,7 @@ def scan_document(result: ScanResult, request: ScanRequest, properties: Properti
 def _run(result: ScanResult) -> ScanRun:
     run = run_record(log_dir.state for log_dir in result.log_dirs)
     free_space = [
-        FreeSpace(path=state.path, free_bytes=log_dir.free_bytes)
+        FreeSpace(path=log_dir.state.path, free_bytes=log_dir.free_bytes)
         for log_dir in result.log_dirs
         if log_dir.free_bytes is not None
     ]
@@ -152,7 +152,7 @@ def _settings(properties: Properties) -> BrokerSettings:
 def _log_dir(log_dir: LogDirScan) -> ScannedLogDir:
     state = log_dir.state
     return ScannedLogDir(
-        path=log_dir.state.path,
+        path=state.path,
         node_id=state.node_id,
         cluster_id=state.cluster_id,
         directory_id=None if state.directory_id is None else uuid_to_text(state.directory_id),
