@@ -51,7 +51,7 @@ LONG_FILES = {
 At the end of the first run in a checkout nothing would run next to them."""
 MADE_ONCE = re.compile(r'scope="(module|class|package|session)"')
 SHARED = {
-    "the Spark session": re.compile(r"\bspark: SparkSession\b"),
+    "the Spark session": re.compile(r"\bspark: SparkSession\b|\bconnect_server: \"?ConnectServer\b"),
     "the release": re.compile(r"\b(release|one_file): Path\b"),
     "Kafka's classes": re.compile(r"\boracle: Oracle\b"),
 }
