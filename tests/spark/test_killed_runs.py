@@ -1,6 +1,6 @@
 """Tasks, executors and drivers that are killed after they wrote: ``undo`` takes everything back by the parts, and another run is whole.
 
-On ``local-cluster``, whose executors are processes of their own.
+Where executors are killed, or outlive a driver: on ``local-cluster``, whose executors are processes of their own.
 """
 
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command import in_json, snaprebuild
-from driver_process import LOCAL_CLUSTER, reported, started_driver, workers_of
+from driver_process import LOCAL, LOCAL_CLUSTER, reported, started_driver, workers_of
 from engine_results import all_bytes
 from log_dirs import files_below, make_log_dir
 from make_partition import Shape, make_partition
@@ -71,7 +71,7 @@ def test_a_task_that_is_repeated_after_it_wrote(
     happens: str, logs: Path, expected: dict[str, bytes], tmp_path: Path, kind: str
 ) -> None:
     """The next attempt reports the files of the first one as written; the receipt has them, and no part is left."""
-    document = reported(started(happens, logs, tmp_path, kind))
+    document = reported(started(happens, logs, tmp_path, kind, LOCAL_CLUSTER if happens == "executor" else LOCAL))
     assert (tmp_path / "signs" / happens).exists(), "it happened"
     assert (document["exit_code"], document["findings"]) == (0, [])
     assert document["actions"] == {"written": SNAPSHOTS}
@@ -118,7 +118,7 @@ def test_a_driver_that_is_killed_while_tasks_have_written(
     assert [name for name in files_below(out) if not name.endswith(".jsonl")] == []
     assert len(parts_in(out)) == int(is_lost)
     receipt.unlink(missing_ok=True)
-    document = reported(started("nothing", logs, tmp_path, kind, master="local[2]"))
+    document = reported(started("nothing", logs, tmp_path, kind, master=LOCAL))
     assert (document["exit_code"], document["actions"]) == (0, {"written": SNAPSHOTS})
     assert {name: data for name, data in all_bytes(out).items() if name.endswith(".snapshot")} == expected
 
