@@ -14,7 +14,7 @@ from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import NOT_READY_ADVICE, not_ready_text
 from snaprebuild.broker.status import FateGroup, Status, StatusCounts, status_of
 from snaprebuild.cli.answer import none_read
-from snaprebuild.cli.findings_text import concern_text, failed_and_damaged, skipped_text, unread_text
+from snaprebuild.cli.findings_text import changed_meanwhile, concern_text, failed_and_damaged, skipped_text, unread_text
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer
@@ -95,7 +95,7 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
     line = f"{start}{head}."
     if head != heads[0]:
         extra = [f"{heads[0].removeprefix(f'{head}. ')}.", *extra]
-    if start == short and failed_and_damaged(findings)[1]:
+    if start == short and (failed_and_damaged(findings)[1] or changed_meanwhile(findings)):
         extra = [unread_text(findings, is_named=True), *extra]
     with_tail = f"{line[:-1]}; {tail}"
     counts_nothing = not _counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0))
@@ -387,10 +387,10 @@ def next_of_status(
     is_verified: bool,
     is_local: bool,
     can_plan: bool,
+    expiry: Sequence[str],
     can_replace: bool = True,
     writes_empty: bool = False,
     are_strays: bool = False,
-    expiry: Sequence[str] = (),
 ) -> Sequence[str] | Advice:
     """What comes after a command that looked at everything: the first of these that applies.
 
@@ -400,10 +400,10 @@ def next_of_status(
         is_verified: every snapshot was compared with a replay.
         is_local: the snapshots are files, which can be set aside. Objects are never replaced.
         can_plan: a missing snapshot may be written. Nothing is written for a topic without an id while remote storage is on.
-        can_replace: a wrong snapshot is at a boundary, so that the right one can take its place.
-        are_strays: the wrong snapshots are inside of segments, so that the start of a broker removes them.
-        writes_empty: the next start writes empty snapshots of a partition whose log proves which producers it forgets.
         expiry: options of the time at which producers expire, as they were given: a plan decides by it, as the command did.
+        can_replace: a wrong snapshot is at a boundary, so that the right one can take its place.
+        writes_empty: the next start writes empty snapshots of a partition whose log proves which producers it forgets.
+        are_strays: the wrong snapshots are inside of segments, so that the start of a broker removes them.
     """
     if status.concerns:
         return words_after(status.concerns[0], selected)
