@@ -41,7 +41,7 @@ from formats.remote.remote_log_metadata import (
 )
 from formats.text_lines import shown_json
 from snaprebuild.errors import DamagedCopyError, GoneFileError, LimitReachedError, ReadFailedError
-from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -115,6 +115,7 @@ class CopyFacts:
         compared: stored bytes of the small files that are compared with the segment, by kind.
         torn_index: which of its indexes ends too early, or None: brokers cannot read from the copy, and its segment may be right.
         is_unread: the store did not hand it out, so that the copy may be good.
+        is_gone: its manifest was deleted after the store was listed.
         manifest: its bytes, where it could be read; None in a layout without one.
     """
 
@@ -132,6 +133,7 @@ class CopyFacts:
     compared: tuple[tuple[LocalTierFile, int], ...] = ()
     torn_index: str | None = None
     is_unread: bool = False
+    is_gone: bool = False
     manifest: bytes | None = None
 
 
@@ -154,6 +156,7 @@ class RemoteCopy:
         missing: kinds of objects that it needs and does not have.
         record: of the metadata log; None without one.
         unanswered: why a request for objects that the listing lacks had no answer; None if there was an answer, or no need to ask.
+        is_gone: an object of it was deleted after the store was listed.
         facts: of the objects; ``UNREAD`` as long as they were not read.
         segment_bytes: size of the segment; None if unknown.
         end_offset: last offset; None if unknown.
@@ -170,6 +173,7 @@ class RemoteCopy:
     missing: tuple[str, ...]
     record: RemoteSegment | None = None
     unanswered: str | None = None
+    is_gone: bool = False
     facts: CopyFacts = UNREAD
     segment_bytes: int | None = None
     end_offset: int | None = None
@@ -201,6 +205,7 @@ class RemoteCopy:
     def take_facts(self, facts: CopyFacts) -> None:
         """Takes the facts of the objects, as far as the record does not have them."""
         self.facts = facts
+        self.is_gone = self.is_gone or facts.is_gone
         if self.record is None:
             self.segment_bytes = facts.segment_bytes
             self.end_offset = facts.end_offset
@@ -238,7 +243,8 @@ def fault_finding(place: str, copy: RemoteCopy, message: str, *, is_unread: bool
     code = "storage-failed" if is_unread else "tier-bad-copy"
     severity = Severity.STORAGE if is_unread else Severity.DAMAGED
     text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
-    return Finding(code, severity, place, text, copy.start_offset, is_unread=is_unread)
+    cause = FindingCause.CHANGED_MEANWHILE if is_unread and copy.is_gone else None
+    return Finding(code, severity, place, text, copy.start_offset, is_unread=is_unread, cause=cause)
 
 
 def missing_objects(layout: TierLayout, copy: CopyObjects | None) -> tuple[str, ...]:
@@ -309,7 +315,7 @@ def copy_facts(root: ReadPath, layout: TierLayout, copy: CopyObjects) -> CopyFac
     try:
         data = file.read_small(MANIFEST_BYTES_MAX) if listed.data is None else listed.data
         if data is None:
-            return CopyFacts(fault=f"its {AivenObject.MANIFEST} is {GONE_SINCE_LISTED}", is_unread=True)
+            return CopyFacts(fault=f"its {AivenObject.MANIFEST} is {GONE_SINCE_LISTED}", is_unread=True, is_gone=True)
         manifest = read_aiven_manifest(data, file=file.path)
     except (FormatError, ReadFailedError) as error:
         return CopyFacts(fault=error.message, is_unread=was_not_handed_out(error))
@@ -621,6 +627,7 @@ class RemotePartition:
     def _is_deleted(self, copy: RemoteCopy) -> bool:
         """Whether the store has no object of a copy that was listed. False if it does not answer."""
         if copy.segment_id in self.known_gone:
+            copy.is_gone = True
             return True
         objects = copy.objects.by_kind.values()
         try:
@@ -628,6 +635,7 @@ class RemotePartition:
         except (ReadFailedError, LimitReachedError):
             return False
         if is_deleted:
+            copy.is_gone = True
             self.known_gone.add(copy.segment_id)
         return is_deleted
 
@@ -661,6 +669,7 @@ class RemotePartition:
             try:
                 end = log_end_offset(self.directory([self.segment_files(copy, with_indexes=True)])) - 1
             except GoneFileError as error:
+                copy.is_gone = True
                 raise ReadFailedError(f"is {GONE_SINCE_LISTED}", path=error.path, errno=errno.ENOENT) from None
             copy.end_offset = end if end >= copy.start_offset else None
 
@@ -696,6 +705,7 @@ class RemotePartition:
         file = self.file(copy, LocalTierFile.LEADER_EPOCHS)
         data = file.read_small(limits.TEXT_FILE_BYTES_MAX)
         if data is None:
+            copy.is_gone = True
             raise ReadFailedError(f"is {GONE_SINCE_LISTED}", path=file.path, errno=errno.ENOENT)
         return read_leader_epoch_checkpoint(data, file=file.path)
 

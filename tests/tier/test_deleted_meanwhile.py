@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import Run, in_json
+from command import Run, in_json, snaprebuild
 from manifests import FIXTURES
 
 from snaprebuild.storage.local.store import LocalStore
@@ -32,10 +32,14 @@ def count_of(store: Path) -> int:
     return len({path.name.partition(".")[0] for path in store.rglob("*.log")})
 
 
-def run(verb: str, layout: str, store: Path) -> Run:
+def arguments(verb: str, layout: str, store: Path) -> list[object]:
     log_dir = ("--log-dir", FOLLOWER / "node1") if (verb, layout) == ("tier metadata", "local") else ()
     custom = ("--custom-metadata", "none") if verb == "tier metadata" else ()
-    return in_json(verb, store, *log_dir, *custom, *(() if verb == "tier metadata" else AS_OF))
+    return [store, *log_dir, *custom, *(() if verb == "tier metadata" else AS_OF)]
+
+
+def run(verb: str, layout: str, store: Path) -> Run:
+    return in_json(verb, *arguments(verb, layout, store))
 
 
 def answers(ran: Run) -> tuple[int, list[tuple[str, str]], list[Any]]:
@@ -175,6 +179,7 @@ def test_a_manifest_that_alone_is_gone_was_not_read(tmp_path: Path, monkeypatch:
     store = tmp_path / "store"
     shutil.copytree(AIVEN, store)
     (manifest,) = [path for path in files_of(store, 0) if path.suffix == ".rsm-manifest"]
+    data = manifest.read_bytes()
     listed = LocalStore.list_below
 
     def list_and_delete(self: LocalStore, location: str, *words: Any) -> Iterator[Any]:
@@ -185,3 +190,8 @@ def test_a_manifest_that_alone_is_gone_was_not_read(tmp_path: Path, monkeypatch:
     ran = run(verb, "aiven", store)
     assert (ran.exit_code, ran.codes["storage-failed"]) == (5, 1)
     assert "is gone since the store was listed" in ran.messages("storage-failed")
+    manifest.write_bytes(data)
+    text = snaprebuild(*verb.split(), *arguments(verb, "aiven", store)).text
+    assert text.startswith("INCOMPLETE: 1 "), text
+    assert "1 path could not be read: deleted or changed meanwhile." in text.partition(" Next: ")[0]
+    assert " Next: run this command again. " in text, "nobody has anything to correct"

@@ -236,6 +236,7 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
         first_local_offsets=request.leaders.first_local_offsets(partition),
+        are_logs_named=bool(request.leaders.directories),
         replica_logs=None if cluster is None else cluster.replica_logs(partition, request.leaders),
         typed_log_start=request.leaders.log_starts.get((partition.topic, partition.partition)),
     )
