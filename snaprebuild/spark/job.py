@@ -221,7 +221,7 @@ class SparkEngine:
     def _read_with_shares(
         self, limits: S3Settings, sources: Sequence[PartitionSource], reads: Sequence[ReadTask]
     ) -> Sequence[Outcome]:
-        """What was read of segments, or their errors."""
+        """Summaries of segments, or their errors."""
         try:
             with _settings(self.session, SETTINGS):
                 return read_with_shares(self.session, task_services(self.session, sources).wrap, limits, reads)
@@ -557,7 +557,7 @@ class ReplayQuery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MoreReads:
-    """What a replay needs before it can go on.
+    """The reads that a replay waits for.
 
     Attributes:
         tasks: segments to read.

@@ -336,6 +336,9 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: CopyObjects) -> Cop
     needed = max((place.position + place.size for place in manifest.indexes.values() if place is not None), default=0)
     sizes = _plain_sizes(manifest)
     torn = _torn(sizes)
+    fault = _contradiction(metadata, copy)
+    if fault is None and stored not in (None, expected):
+        fault = f"its chunks have {expected} bytes, and its .log has {stored}"
     if indexes is not None and indexes.identity.size_bytes < needed:
         torn = f"its indexes end at byte {needed}, and its .indexes has {indexes.identity.size_bytes}"
     return CopyFacts(
@@ -348,8 +351,7 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: CopyObjects) -> Cop
         is_compressed=manifest.is_compressed,
         max_timestamp_ms=_time(metadata.get("maxTimestampMs")),
         event_timestamp_ms=_time(metadata.get("eventTimestampMs")),
-        fault=_contradiction(metadata, copy)
-        or (None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}"),
+        fault=fault,
         index_hits=_index_hits(sizes),
         compared=tuple((kind, place.size) for kind in COMPARED if (place := manifest.indexes[INDEX_OF[kind]]) is not None),
         torn_index=torn,

@@ -98,9 +98,9 @@ class CopyState(StrEnum):
     UNFINISHED = "unfinished"
     """COPY_SEGMENT_STARTED, with objects: it is being written, or its writer failed."""
     DELETING = "deleting"
-    """Its deletion has begun, or that of its partition."""
+    """The deletion of the copy has begun, or that of its partition."""
     DELETED = "deleted"
-    """Its deletion is recorded as finished, or that of its partition, or its topic was removed from the cluster."""
+    """The deletion of the copy is recorded as finished, or that of its partition, or its topic was removed from the cluster."""
     UNKNOWN = "unknown"
     """Objects without a record, so that nothing proves what they are."""
     ANOTHER_TOPIC_ID = "another-topic-id"
@@ -607,7 +607,7 @@ def _largest_partitions(
         each for each in directories.log_dirs if any(directory.name.topic == METADATA_TOPIC for directory in each.partitions)
     ]
     holding.sort(key=lambda each: _place_in(paths, each.state.path))
-    ids = [None if each.state.meta is None else each.state.meta.cluster_id for each in holding]
+    ids = [each.state.cluster_id for each in holding]
     known = [each for each in ids if each is not None]
     if own_id is not None and known and own_id not in known:
         expected = f"expected the records of cluster {own_id}, found those of cluster {known[0]}"

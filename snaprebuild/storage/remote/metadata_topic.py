@@ -31,7 +31,7 @@ POLL_SECONDS = 0.1
 OFFSETS_TOPIC = "__consumer_offsets"
 
 BUFFER_KIB = 16 << 10
-"""What a consumer fetches ahead."""
+"""Bytes that a consumer fetches ahead."""
 
 NOT_APPENDED = frozenset(
     {

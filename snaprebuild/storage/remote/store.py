@@ -216,7 +216,7 @@ class _ChunkedBytes:
 
     @property
     def identity(self) -> FileIdentity:
-        """With the size of the segment."""
+        """The identity of the object, with the size of the segment."""
         stored = self._source.identity
         return FileIdentity(self._chunks.file_size, stored.modified_ns, stored.inode, stored.etag)
 

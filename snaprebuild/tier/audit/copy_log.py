@@ -287,7 +287,7 @@ class Stretch:
 
     @property
     def is_from_zero(self) -> bool:
-        """It begins at offset 0: a replay is complete."""
+        """The log begins at offset 0: a replay is complete."""
         return self.start_offset == 0
 
     def proof(self, start: int) -> str:

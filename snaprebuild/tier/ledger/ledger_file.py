@@ -101,7 +101,7 @@ class SegmentLine(_Line, frozen=True, tag="segment"):
     cuts: tuple[int, ...]
     """Offsets inside it at which it was cut in pieces."""
     is_last: bool
-    """It was the last one of its partition."""
+    """The range was the last one of its partition."""
     end_offset: int | None
     """Offset after its last batch; null if its batches do not end where the object does."""
     until: int | None
@@ -128,7 +128,7 @@ class RangeLine(_Line, frozen=True, tag="range"):
     digest: str
     """Digest of the data, in hexadecimal."""
     data: bytes | None
-    """Its bytes, in base64; null if there is no such object."""
+    """Bytes of the object, in base64; null if there is no such object."""
 
 
 class CopyLine(_Line, frozen=True, tag="copy"):

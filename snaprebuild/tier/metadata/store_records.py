@@ -72,7 +72,7 @@ class DecisionTotals(Part, frozen=True, rename="kebab"):
 
 
 class TierMetadata(Document, frozen=True):
-    """What `snaprebuild tier metadata --output json` prints."""
+    """The JSON document of `snaprebuild tier metadata`."""
 
     NAME = "tier-metadata"
     VERSION = 1
