@@ -139,6 +139,8 @@ class FindingCause(Enum):
     """A transaction index differs from the log, or cannot be read."""
     UNSOUND_BOUNDARY = auto()
     """From an offset on the log proves nothing."""
+    VANISHED_COPIES = auto()
+    """All copies of a partition are gone since the store was listed."""
     WHILE_BROKER_RUNS = auto()
     """What is written takes effect at the next start."""
     WITHOUT_CONCERN = auto()

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from formats.partition.file_names import FileKind, parse_file_name, segment_file_name
-from snaprebuild.cli.findings_text import failed_and_damaged, skipped_text, unread_text
+from snaprebuild.cli.findings_text import are_all_vanished, failed_and_damaged, skipped_text, unread_text
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.cli.view import AGAIN, Advice, Answer
@@ -110,6 +110,8 @@ def _after_correction(words: Sequence[str], findings: Iterable[Finding], *, is_t
         is_this: that command is the one that was just run.
     """
     unread = [each for each in findings if each.is_unread]
+    if are_all_vanished(unread):
+        return Advice("run this command again")
     if not words or is_this or not all(each.cause is FindingCause.OFFLINE_LOG_DIR for each in unread):
         return AGAIN
     return Advice("correct what stderr lists and run this command again, or go on without it", (*words, *setting_words()))

@@ -14,7 +14,16 @@ from snaprebuild.cli.table import middle_cut, printable
 from snaprebuild.cli.value_text import shown
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize, unread_paths
 
-__all__ = ["NAMES_MAX", "concern_text", "failed_and_damaged", "grouped_findings", "print_findings", "skipped_text", "unread_text"]
+__all__ = [
+    "NAMES_MAX",
+    "are_all_vanished",
+    "concern_text",
+    "failed_and_damaged",
+    "grouped_findings",
+    "print_findings",
+    "skipped_text",
+    "unread_text",
+]
 
 
 LINES_MAX = 60
@@ -83,6 +92,7 @@ def unread_text(findings: Iterable[Finding], *, is_named: bool = False) -> str:
         findings: of the command.
         is_named: the answer says INCOMPLETE already.
     """
+    findings = list(findings)
     begin = "" if is_named else "INCOMPLETE: "
     failed_paths, damaged_paths = failed_and_damaged(findings)
     failed = len(failed_paths)
@@ -90,7 +100,14 @@ def unread_text(findings: Iterable[Finding], *, is_named: bool = False) -> str:
     if not failed:
         return f"{begin}{pluralize(damaged, 'path')} damaged; stderr shows where." if damaged else ""
     besides = f", {damaged} more damaged" if damaged else ""
-    return f"{begin}{pluralize(failed, 'path')} could not be read{besides}: correct what stderr lists."
+    remedy = "run again" if are_all_vanished(findings) else "correct what stderr lists"
+    return f"{begin}{pluralize(failed, 'path')} could not be read{besides}: {remedy}."
+
+
+def are_all_vanished(findings: Iterable[Finding]) -> bool:
+    """Whether all that could not be read is gone since it was listed, so that nothing can be corrected: another run lists what is there."""
+    causes = {each.cause for each in findings if each.is_unread}
+    return causes == {FindingCause.VANISHED_COPIES}
 
 
 def skipped_text(findings: Iterable[Finding]) -> str:
