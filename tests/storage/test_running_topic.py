@@ -4,6 +4,7 @@ Next to a broker: ``tests/broker/test_records_of_a_cluster.py``.
 """
 
 import dataclasses
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +67,8 @@ class PlayedTopic:
 
     def read_up_to(self, partition: int, end: int) -> Iterator[Record]:
         more = self.late if partition == min(self.records) else []
-        return (each for each in [*self.records[partition], *more] if each[0] < end)
+        first, _ = self.bounds(partition)
+        return (each for each in [*self.records[partition], *more] if first <= each[0] < end)
 
 
 def recorded() -> dict[int, list[Record]]:
@@ -112,6 +114,26 @@ def test_a_topic_that_was_cut_verifies_nothing() -> None:
     records = recorded()
     found = read_topic(PlayedTopic(records, cut=1), "cluster:9092")
     assert [(each.code, each.severity) for each in found.findings] == [("metadata-topic-cut", Severity.NOTE)]
+
+
+def test_directories_show_no_record_below_the_log_start_offset(tmp_path: Path) -> None:
+    """``DeleteRecords`` moves it within a segment, and brokers do not read what is below."""
+    records = recorded()
+    number = min(records)
+    cut = len(records[number]) // 2
+    assert 0 < cut < len(records[number])
+    logs = Path(shutil.copytree(LOGS, tmp_path / "logs"))
+    (checkpoint,) = logs.rglob("log-start-offset-checkpoint")
+    version, _, *lines = checkpoint.read_text().splitlines()
+    others = [each for each in lines if not each.startswith(f"{METADATA_TOPIC} {number} ")]
+    lines = [*others, f"{METADATA_TOPIC} {number} {cut}"]
+    checkpoint.write_text("\n".join([version, str(len(lines)), *lines, ""]))
+    fold, findings = read_remote_logs([str(logs)], USUAL_S3)
+    running = read_topic(PlayedTopic(records, cut=cut), "cluster:9092")
+    assert same(fold) == same(running.logs)
+    assert same(fold) != same(read_topic(PlayedTopic(records), "cluster:9092").logs)
+    assert [(each.code, each.message) for each in findings] == [(each.code, each.message) for each in running.findings]
+    assert [each.code for each in findings] == ["metadata-topic-cut"]
 
 
 def test_a_record_that_cannot_be_read_ends_its_partition() -> None:
