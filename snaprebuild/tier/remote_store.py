@@ -7,7 +7,8 @@ copies brokers still read: ``unrecorded_states`` shows why they do not have thos
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -24,6 +25,7 @@ from formats.remote.remote_log_metadata import (
     RemoteSegment,
     SegmentState,
     TopicIdPartition,
+    metadata_partition,
     read_remote_log_record,
 )
 from snaprebuild.errors import LimitReachedError, ReadFailedError, UsageError
@@ -368,7 +370,7 @@ def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
         unknown=unknown,
         unanswered=unanswered,
         private_keys=access.private_keys,
-        findings=[*notes, *findings],
+        findings=[*notes, *findings, *_cut_off_findings(logs, partitions, access.root.path)],
         stores=stores,
     )
 
@@ -416,6 +418,27 @@ def _unrecorded_state(log: RemoteLog, segment_id: bytes, other: CopyState | None
     if segment is None:
         return other
     return CopyState.DELETING if segment.state is SegmentState.DELETE_SEGMENT_STARTED else None
+
+
+def _cut_off_findings(logs: RemoteLogs, partitions: Iterable[ListedPartition], root: str) -> Iterator[Finding]:
+    """Complete copies without a record, where the first records of the metadata partition that would have it are gone."""
+    counts = Counter[int]()
+    for each in partitions if logs.begins_at else ():
+        number = metadata_partition(each.id, logs.metadata_partitions())
+        recorded = logs.partitions.get(each.id, RemoteLog()).segments
+        ids = [
+            copy.segment_id for copy in each.copies if not missing_objects(each.layout, copy) and copy.segment_id not in recorded
+        ]
+        if number in logs.begins_at:
+            counts[number] += sum(state is None for state in unrecorded_states(logs, each.id, ids, verified=False).values())
+    for number, count in sorted(counts.items()):
+        if count:
+            message = (
+                f"{pluralize(count, 'copy has', 'copies have')} no record, and partition {number} of {METADATA_TOPIC} begins at offset "
+                f"{logs.begins_at[number]}: brokers that start do not find them. `snaprebuild tier metadata` rebuilds records that are "
+                "gone. Delete nothing"
+            )
+            yield Finding("tier-record-gone", Severity.FINDING, root, message)
 
 
 def unrecorded_finding(
@@ -651,7 +674,7 @@ def _read_cluster(cluster_id: str | None, by_number: dict[int, PartitionSource],
                 logs.take_keyed(record.key, value)
         except FormatError as error:
             findings.append(unreadable_record(error, directory.path))
-        logs.has_read(number)
+        logs.has_read(number, first)
     return logs
 
 

@@ -140,6 +140,6 @@ def read_topic(topic: ReadTopic, servers: str) -> TopicRecords:
                 logs.take_keyed(key, record)
         except FormatError as error:
             findings.append(unreadable_record(error, topic.place(number)))
-        logs.has_read(number)
+        logs.has_read(number, first)
     logs.set_metadata_partitions(len(own.partitions))
     return TopicRecords(logs, findings, {number: end for number, (_, end) in bounds.items()})
