@@ -223,6 +223,11 @@ BUCKET = {"rsm__config__storage__s3__bucket__name": "own"}
         ({}, (str(AIVEN / "plain" / "store"),), "--broker-credentials: STORE is a directory, which needs no access key"),
         (KEY_PAIR_WITHOUT_KEY, (str(AIVEN / "plain" / "store"),), "--broker-credentials: STORE is a directory, which needs no"),
         (BUCKET, (str(AIVEN / "plain" / "store"),), "the store of --server-properties is s3://own"),
+        (
+            {},
+            (str(AIVEN / "plain" / "store"), "--set", "private_key=nokey.pem"),
+            "STORE is a directory, which needs no access key, and",
+        ),
         (BUCKET, ("s3://other/tier",), "STORE is in another bucket than that of --server-properties: expected s3://own"),
     ],
 )

@@ -86,6 +86,7 @@ def scan_answer(result: ScanResult, now_ms: int) -> Answer:
         is_verified=False,
         is_local=all(each.state.store.is_local for each in result.log_dirs),
         can_plan=any(each.totals.missing and not each.source.uploads_under_id_zero for each in result.partitions),
+        expiry=(),
     )
     expired = _expired_text(result, now_ms)
     if status.concerns:

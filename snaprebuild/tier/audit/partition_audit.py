@@ -499,7 +499,7 @@ _PROOF = "the log of a replica that begins below it, or snaprebuild follower che
 
 def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
     """Adds the findings that follow from the verdicts."""
-    audit.findings += audit.remote.deleted_findings()
+    audit.findings = [*audit.remote.without_vanished(audit.findings), *audit.remote.deleted_findings()]
     for copy in audit.copies:
         if copy.verdict is SnapshotVerdict.SUSPECT:
             decides = "--level full may show which" if level is AuditLevel.STRUCTURE else _PROOF
