@@ -292,4 +292,4 @@ _ROWS: dict[str, Callable[[Any], Iterator[Row]]] = {
     "tier-audit": _tier_audit,
     "tier-inventory": _tier_inventory,
 }
-"""By the name of the document."""
+"""Functions by the name of the document."""
