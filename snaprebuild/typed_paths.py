@@ -73,7 +73,7 @@ def unexpanded_part(path: str) -> str | None:
 
 
 def absent_text(path: str) -> str:
-    """That an argument of the command line does not exist, and what to write instead if the shell left a part of it as it was."""
+    """The error for an argument that does not exist, and what to write instead if the shell left a part of it as it was."""
     part = unexpanded_part(path)
     if part is None:
         store = _STORE.match(path) or _ARN.match(path)

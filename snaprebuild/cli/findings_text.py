@@ -102,8 +102,8 @@ def unread_text(findings: Iterable[Finding], *, is_named: bool = False) -> str:
         findings: of the command.
         is_named: the answer says INCOMPLETE already.
     """
-    begin = "" if is_named else "INCOMPLETE: "
     findings = list(findings)
+    begin = "" if is_named else "INCOMPLETE: "
     failed_paths, damaged_paths = failed_and_damaged(findings)
     failed = len(failed_paths)
     damaged = len(damaged_paths)

@@ -1,4 +1,4 @@
-"""What was probably meant by an option that a command does not have: one like it, or the commands that have it."""
+"""Suggestions for an option that a command does not have: one like it, or the commands that have it."""
 
 from __future__ import annotations
 

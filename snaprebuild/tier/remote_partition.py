@@ -336,6 +336,9 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: CopyObjects) -> Cop
     needed = max((place.position + place.size for place in manifest.indexes.values() if place is not None), default=0)
     sizes = _plain_sizes(manifest)
     torn = _torn(sizes)
+    fault = _contradiction(metadata, copy)
+    if fault is None and stored not in (None, expected):
+        fault = f"its chunks have {expected} bytes, and its .log has {stored}"
     if indexes is not None and indexes.identity.size_bytes < needed:
         torn = f"its indexes end at byte {needed}, and its .indexes has {indexes.identity.size_bytes}"
     return CopyFacts(
@@ -348,8 +351,7 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: CopyObjects) -> Cop
         is_compressed=manifest.is_compressed,
         max_timestamp_ms=_time(metadata.get("maxTimestampMs")),
         event_timestamp_ms=_time(metadata.get("eventTimestampMs")),
-        fault=_contradiction(metadata, copy)
-        or (None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}"),
+        fault=fault,
         index_hits=_index_hits(sizes),
         compared=tuple((kind, place.size) for kind in COMPARED if (place := manifest.indexes[INDEX_OF[kind]]) is not None),
         torn_index=torn,
@@ -603,16 +605,20 @@ class RemotePartition:
         and if there is one. Any other stays: it is lost, or was not handed out.
 
         Args:
-            copies: of which something could not be read.
+            copies: that may be among them.
 
         Returns:
             Whether any was left out.
         """
-        deleted = [each for each in copies if self._is_deleted(each)]
-        if not deleted:
+        candidates = list(copies)
+        if not candidates:
             return False
         lowest = self._lowest_present()
-        left_out = [each for each in deleted if not self.may_be_live(each) or (lowest is not None and each.start_offset < lowest)]
+        left_out = []
+        for each in candidates:
+            may_be_retention = not self.may_be_live(each) or (lowest is not None and each.start_offset < lowest)
+            if may_be_retention and self._is_deleted(each):
+                left_out.append(each)
         for each in left_out:
             del self.copies[each.segment_id]
             self.deleted_meanwhile.append(each.start_offset)
@@ -646,6 +652,24 @@ class RemotePartition:
         count = len(self.deleted_meanwhile)
         message = f"{pluralize(count, 'copy was', 'copies were')} deleted since the store was listed, and left out"
         return [Finding("tier-deleted-meanwhile", Severity.NOTE, self.place, message, min(self.deleted_meanwhile))]
+
+    def without_vanished(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings, with one in the place of all about unread objects if no copy of the listing is there any more.
+
+        Brokers delete all copies of a topic that is deleted. Nothing here shows whether they did.
+
+        Args:
+            findings: about this partition, after ``leave_out_deleted`` was called for what could not be read.
+        """
+        listed = [each for each in self.copies.values() if each.objects.by_kind and self.may_be_live(each)]
+        if not listed or any(each.segment_id not in self.known_gone for each in listed):
+            return list(findings)
+        have = "copy is" if len(listed) == 1 else f"{len(listed)} copies are"
+        message = f"its {have} gone since the store was listed: the topic may have been deleted"
+        start = min(each.start_offset for each in listed)
+        cause = FindingCause.CHANGED_MEANWHILE
+        vanished = Finding("storage-failed", Severity.STORAGE, self.place, message, start, is_unread=True, cause=cause)
+        return [vanished, *(each for each in findings if not each.is_unread)]
 
     def _manifest_of(self, copy: RemoteCopy) -> CachedManifest | None:
         """The manifest of a copy; None if it was not read, or if the objects are below several prefixes."""
@@ -874,7 +898,7 @@ def take_all_for_finished(remote: RemotePartition) -> None:
         remote.log.take(segment)
         finished = SegmentState.COPY_SEGMENT_FINISHED
         remote.log.take(RemoteSegmentUpdate(segment.id, segment.broker_id, segment.event_timestamp_ms, None, finished))
-    remote.findings = (*findings, *remote.deleted_findings())
+    remote.findings = (*remote.without_vanished(findings), *remote.deleted_findings())
 
 
 def _segment_of(remote: RemotePartition, copy: RemoteCopy) -> RemoteSegment:

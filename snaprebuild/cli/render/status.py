@@ -369,7 +369,7 @@ def _label(status: Status) -> str:
 
 
 def words_after(concern: FateGroup, selected: Sequence[str]) -> Sequence[str] | Advice:
-    """What comes after such a fate: another look, once a start has removed snapshots. Empty where no command helps.
+    """The next command after such a fate: another scan, once a start has removed snapshots. Empty where no command helps.
 
     Args:
         concern: the first one.
@@ -392,7 +392,7 @@ def next_of_status(
     writes_empty: bool = False,
     are_strays: bool = False,
 ) -> Sequence[str] | Advice:
-    """What comes after a command that looked at everything: the first of these that applies.
+    """The next command after one that looked at everything: the first of these that applies.
 
     Args:
         status: of the command.

@@ -100,7 +100,7 @@ def _has_target(options: TierMetadataOptions) -> bool:
 
 
 def _output(options: TierMetadataOptions) -> MetadataOutput:
-    """What the options say about the place of the records."""
+    """The destination of the records, from the options."""
     return MetadataOutput(
         records_file=options.records,
         produced_to=options.produce_to,

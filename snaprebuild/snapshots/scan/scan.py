@@ -203,7 +203,7 @@ def _wrong(scanned: PartitionScan) -> list[Finding]:
 
 
 def _without_unconfirmed(scanned: PartitionScan, confirmed: Iterable[Finding], reason: Finding) -> PartitionScan:
-    """With ``confirmed`` and ``reason`` in place of all findings but notes."""
+    """The partition with ``confirmed`` and ``reason`` in place of all findings but notes."""
     notes = [finding for finding in scanned.findings if finding.severity is Severity.NOTE]
     return replace(scanned, findings=(*notes, *confirmed, reason))
 

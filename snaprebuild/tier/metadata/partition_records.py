@@ -58,13 +58,13 @@ class CopyDecision(StrEnum):
     """Whether a copy gets its records, or why it does not."""
 
     INCLUDED = "included"
-    """It gets its records."""
+    """The copy gets its records."""
     BELOW_LOG_START = "below-log-start"
-    """It ends below the log start offset: no broker serves it."""
+    """The copy ends below the log start offset: no broker serves it."""
     SUPERSEDED = "superseded"
     """Other copies hold all of its offsets."""
     OTHER_LINE = "other-line"
-    """Its records are of another line of leaders."""
+    """The records of the copy are of another line of leaders."""
     DELETING = "deleting"
     """The metadata log has the begin of its deletion."""
     DELETED = "deleted"
@@ -82,7 +82,7 @@ class CopyDecision(StrEnum):
     INCOMPLETE = "incomplete"
     """Objects of it are missing, and no record has it."""
     UNREADABLE = "unreadable"
-    """It has all objects, and they do not show what a record needs."""
+    """The copy has all objects, and they do not show what a record needs."""
 
 
 class RefusalCause(StrEnum):
