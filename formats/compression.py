@@ -422,7 +422,7 @@ EMPTY_GZIP_MEMBERS = re.compile(rb"(?:\x1f\x8b\x08\0.{6}\x03\0\0{8})+", re.DOTAL
 """Passed over at once: a million of them fit into a batch."""
 
 GZIP_READ_BYTES_LEAST = 64
-"""Of a member after another one so much is read at first. zlib copies what it does not need of it, and members may have 20 bytes each."""
+"""Bytes that are read at first of a member after another one. zlib copies what it does not need, and members may have 20 bytes each."""
 
 
 def _first_frame(data: bytes | bytearray, magic: int, position: int) -> bytes | bytearray:
