@@ -391,7 +391,10 @@ CORRUPTIONS: dict[str, Corruption] = {
         [refused(SOURCE, "source-rejected", "topic-id")],
     ),
     "phantom-upload": Corruption(
-        "tier", "a copy was announced twice, and each upload ended in an exception", two_attempts, [wrong(INVENTORY, "tier-phantom")]
+        "tier",
+        "a copy was announced twice, and each upload ended in an exception",
+        two_attempts,
+        [wrong(INVENTORY, "tier-phantom")],
     ),
     "unfinished-upload": Corruption(
         "tier", "a copy was announced, and half of it is there", half_a_copy, [noted(INVENTORY, "tier-unfinished")]

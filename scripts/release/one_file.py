@@ -294,7 +294,7 @@ def write_archive(tree: Tree, out: Path, epoch: int, extra_files: Mapping[str, P
     paths = {path.relative_to(tree.root).as_posix(): path for path in tree.root.rglob("*")} | dict(extra_files)
     with (
         out.open("wb") as file,
-        gzip.GzipFile("", "wb", 9, file, mtime=epoch) as packed,
+        gzip.GzipFile("", "wb", 6, file, mtime=epoch) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
         for name, path in [("", tree.root), *sorted(paths.items())]:

@@ -111,7 +111,7 @@ class WithCommand(VerbCommand):
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """With the command at the end."""
+        """The usage line with the wrapped command at its end."""
         return [*super().collect_usage_pieces(ctx), "[-- CMD [ARG]...]"]
 
 

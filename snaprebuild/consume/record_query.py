@@ -50,11 +50,11 @@ class DamageMode(StrEnum):
     """The treatment of a batch that cannot be read."""
 
     FAILFAST = "FAILFAST"
-    """It ends the read with an error."""
+    """The batch ends the read with an error."""
     PERMISSIVE = "PERMISSIVE"
-    """It becomes a row with an error, and the next batch is read."""
+    """The batch becomes a row with an error, and the next batch is read."""
     DROPMALFORMED = "DROPMALFORMED"
-    """It is left out, and the next batch is read."""
+    """The batch is left out, and the next batch is read."""
 
 
 class NoMatch(StrEnum):

@@ -183,7 +183,7 @@ class StatisticsAnalysis(msgspec.Struct, frozen=True):
 
 
 def statistics_of(contents: BatchContents) -> SegmentStatistics:
-    """What the analysis found, if it was the only one."""
+    """The result of the analysis, if it was the only one."""
     statistics: SegmentStatistics = contents.extras[0] if contents.extras else NO_STATISTICS
     return statistics
 

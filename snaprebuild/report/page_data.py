@@ -118,7 +118,7 @@ class PageBoundary(msgspec.Struct, omit_defaults=True):
 
     @property
     def tone(self) -> BoundaryTone:
-        """Its state in one word."""
+        """The state of the boundary in one word."""
         return boundary_tone(
             self.state,
             self.status,
@@ -266,7 +266,7 @@ class PagePartition:
 
     @property
     def tone(self) -> PartitionTone:
-        """Its worst state in one word."""
+        """The worst state of the partition in one word."""
         tones = self.tones
         if self.fates or tones[BoundaryTone.WRONG] or self.grave:
             return PartitionTone.WRONG

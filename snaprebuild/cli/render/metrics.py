@@ -160,7 +160,7 @@ def _added_up(rows: Iterable[Row]) -> Totals:
 
 
 def _without_most_topics(totals: Totals) -> Totals:
-    """With the worst topics, and the sum of all others for each value of the other labels. The first metric decides, then the next."""
+    """Totals of the worst topics, and the sum of all others for each value of the other labels. The first metric decides, then the next."""
     topics = [labels for labels in totals if "topic" in dict(labels)]
     topics.sort(key=lambda labels: tuple(totals[labels].values()), reverse=True)
     others = set(topics[TOPICS_MAX:])

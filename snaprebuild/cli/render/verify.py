@@ -101,7 +101,7 @@ class VerifyView(View):
         counts = snapshot_counts(status, len(result.partitions), affected, is_incomplete=bool(unread_paths(findings)))
         if not unread_paths(findings) and len(f"{deleted_text(findings)}{whole}.") <= LINE_MAX:
             return answer_lines(status, findings, [whole], [unjudged]), following
-        return answer_lines(status, findings, [*([alone] if alone else []), *counts], [f"{compared}.", unjudged]), following
+        return answer_lines(status, findings, [alone, *counts] if alone else counts, [f"{compared}.", unjudged]), following
 
     def print_table(self) -> None:
         result = self._result

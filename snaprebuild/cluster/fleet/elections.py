@@ -38,7 +38,7 @@ class LeaderElection(Part, frozen=True):
     replicas: Sequence[Natural]
     """In the order that makes the first one the preferred leader."""
     replicas_before: Sequence[Natural]
-    """These replicas in their present order."""
+    """The replicas in their present order."""
 
 
 class ElectionMoment(Part, frozen=True):

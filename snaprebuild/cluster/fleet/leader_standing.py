@@ -25,7 +25,7 @@ class LeaderStanding(StrEnum):
     """Whether a replica may lead."""
 
     FIT = "fit"
-    """It has all acknowledged records, as far as the scans and the metadata log show."""
+    """The replica has all acknowledged records, as far as the scans and the metadata log show."""
     SHORT = "short"
     """Acknowledged records are not in its log: consumers would lose them."""
     NOT_IN_SYNC = "not-in-sync"
@@ -33,7 +33,7 @@ class LeaderStanding(StrEnum):
     END_UNKNOWN = "end-unknown"
     """Whether it has all acknowledged records is unknown."""
     UNFIT = "unfit"
-    """It must not lead (``ScannedReplica.must_not_lead``): catching up does not help."""
+    """The replica must not lead (``ScannedReplica.must_not_lead``): catching up does not help."""
     STOPPED = "stopped"
     """The operator counts its broker as stopped."""
     NOT_SCANNED = "not-scanned"

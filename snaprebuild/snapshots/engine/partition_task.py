@@ -143,7 +143,7 @@ class PartitionTask:
         return self._reads(self._order)
 
     def next_segments(self, *, is_first: bool) -> list[int]:
-        """Their indices: by default all, once."""
+        """Indices of the next segments to read: by default all, once."""
         return list(range(len(self.source.directory.segments))) if is_first else []
 
     def take(self, summary: SegmentSummary) -> bool:
@@ -428,7 +428,7 @@ class TaskQueue:
         return group
 
     def opened(self, group: ReadGroup) -> list[ReadGroup]:
-        """Its segments, each in a group of its own, in its place."""
+        """The segments of a group, each in a group of its own, in its place."""
         singles = [ReadGroup(self, [each]) for each in group.segments]
         place = self.in_flight.index(group)
         self.in_flight.remove(group)

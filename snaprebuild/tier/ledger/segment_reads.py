@@ -77,7 +77,7 @@ class SegmentReadTask(PartitionTask):
         return True
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        """It could not be read."""
+        """Takes the error of a segment that could not be read."""
         self.outcome.error = error
 
     def settle(self) -> None:
