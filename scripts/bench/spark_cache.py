@@ -26,11 +26,11 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.run import Run
 from snaprebuild.spark import job, summary_rows, whole_partitions
-from snaprebuild.spark.arrow_tables import DataFrame, data_frame
+from snaprebuild.spark.arrow_tables import DataFrame, TaskFunction, data_frame
 from snaprebuild.spark.effect_files import EffectCache, key_of
 from snaprebuild.spark.job import SentJobs, SparkEngine
 from snaprebuild.spark.session import opened_session
-from snaprebuild.spark.task_services import TaskFunction, TaskServices
+from snaprebuild.spark.task_services import TaskServices
 
 KEYS_SCHEMA = pa.schema([("key", pa.binary()), ("of", pa.int32()), ("at", pa.int64())])
 
@@ -71,7 +71,7 @@ def measured(do: Callable[[], Any]) -> tuple[float, float]:
 
 
 def size_mib(directory: str) -> float:
-    """Of all files."""
+    """Size of all files of a directory."""
     return sum(path.stat().st_size for path in Path(directory).rglob("*") if path.is_file()) / 2**20
 
 

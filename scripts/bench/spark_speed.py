@@ -23,11 +23,13 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -139,16 +141,26 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
 
     plan = plan_of(str(place / "logs"), "log-start", check_crc=check_crc)
     size_mib = sum(each.min_read_bytes for each in plan.partitions) >> 20
-    with bare_readers(2, place / "logs", check_crc=check_crc) as read, opened_session("local[2]") as session:
+    with contextlib.ExitStack() as stack:
+        before = processor_seconds()
+        read = stack.enter_context(bare_readers(2, place / "logs", check_crc=check_crc))
+        starts = {"bare": sum(used_since(before).values())}
+        before = processor_seconds()
+        session = stack.enter_context(opened_session("local[2]"))
+        starts["spark"] = sum(used_since(before).values())
         engine = SparkEngine(session)
         ways: dict[str, Callable[[], object]] = {"bare": read, "spark": partial(rebuild, plan, Run(engine=engine), dry_run=True)}
         times: dict[str, list[float]] = {name: [] for name in ways}
         used: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+        threads: list[Counter[str]] = []
         for _ in range(rounds + 1):
             for name, way in ways.items():
                 before = processor_seconds()
+                of_java = java_threads()
                 times[name].append(seconds(way))
                 used[name].append(used_since(before))
+                if name == "spark":
+                    threads.append(java_threads() - of_java)
     bare, spark = (min(values[1:]) for values in times.values())  # the first round warms up
     alone, whole = (min(map(sum, (each.values() for each in rounds_[1:]))) for rounds_ in used.values())
     parts = min(used["spark"][1:], key=lambda each: sum(each.values()))
@@ -158,6 +170,23 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
         f"Processor time: bare processes {alone:.2f} s, Spark {whole:.2f} s. It reaches {alone / whole:.2f} of them: "
         + ", ".join(f"{who} {spent:.2f} s" for who, spent in parts.items())
     )
+    last = threads[-1].most_common(6)
+    print("Java in the last round: " + ", ".join(f"{name} {spent * 1000:.0f} ms" for name, spent in last))
+    alone, whole = (starts[name] + sum(used[name][0].values()) for name in ways)
+    print(f"With the start of all processes, and their first round: {alone:.2f} s and {whole:.2f} s, {alone / whole:.2f} of them.")
+
+
+def java_threads() -> Counter[str]:
+    """Seconds of a processor that each kind of thread of Java has used, of those that run."""
+    used: Counter[str] = Counter()
+    for child in children_of(os.getpid()):
+        with contextlib.suppress(OSError):  # it ended
+            if Path(f"/proc/{child}/comm").read_text() != "java\n":
+                continue
+            for task in Path(f"/proc/{child}/task").iterdir():
+                kind = re.sub(r"[-#]?\d+", "", (task / "comm").read_text().strip())
+                used[kind] += int((task / "schedstat").read_text().split()[0]) / 1e9
+    return used
 
 
 def used_since(before: dict[tuple[str, int], float]) -> dict[str, float]:
@@ -288,7 +317,7 @@ def object_store(place: Path) -> Iterator[str]:
 
 
 def spread(session: object, tasks: int) -> None:
-    """This many tasks of Python that do nothing."""
+    """Runs tasks of Python that do nothing."""
     session.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long").collect()  # type: ignore[attr-defined]
 
 

@@ -20,7 +20,7 @@ from snaprebuild.storage.store import ReadStore
 from snaprebuild.storage.store_path import store_of
 from snaprebuild.storage.thread_pool import local_map
 
-__all__ = ["Calls", "answered", "some_at_once", "stores_of"]
+__all__ = ["Calls", "answered", "some_at_once", "sources_of", "stores_of"]
 
 CALL_BYTES_AT_ONCE = 32 << 20
 """Calls and their arguments that go through the driver at once: some ten thousand partitions."""
@@ -44,11 +44,17 @@ def _references(item: object) -> Iterator[object]:
             yield from _references(part)
 
 
-def stores_of(item: object) -> Iterator[ReadStore]:
-    """The stores of the partitions in an argument, and of its request."""
+def sources_of(item: object) -> Iterator[PartitionSource]:
+    """The partitions in an argument."""
     for each in _references(item):
         source = each.source if isinstance(each, PartitionPlan) else each
         assert isinstance(source, PartitionSource), "there are two classes of references"
+        yield source
+
+
+def stores_of(item: object) -> Iterator[ReadStore]:
+    """The stores of the partitions in an argument, and of its request."""
+    for source in sources_of(item):
         yield source.directory.store
     for name in getattr(item, "__struct_fields__", ()):
         part = getattr(item, name)
@@ -117,7 +123,7 @@ class Calls:
 
 
 def answered(sent: bytes) -> bytes:
-    """In a task: makes calls."""
+    """Makes the calls of a task."""
     file = io.BytesIO(sent)
     unpickler = pickle.Unpickler(file)  # noqa: S301  made by our own driver
     function = unpickler.load()

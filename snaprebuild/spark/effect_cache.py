@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import read_rows, summary_rows
-from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
+from snaprebuild.spark.arrow_tables import TaskFrame, mapped_in_tasks
 from snaprebuild.spark.effect_files import (
     PLACES_SCHEMA,
     CachedSegment,
@@ -29,7 +29,7 @@ from snaprebuild.spark.effect_files import (
     read_cached,
     rows_of_cached,
 )
-from snaprebuild.spark.packing import pack, sent_to_tasks, tasks_for
+from snaprebuild.spark.packing import pack, tasks_for
 from snaprebuild.spark.read_rows import ReadRow
 from snaprebuild.spark.summary_rows import Row
 from snaprebuild.spark.task_services import TaskServices
@@ -102,11 +102,9 @@ class JobCache:
     def _rows_of(self, keys: list[bytes], tasks: int | None, *, check_crc: bool) -> Iterator[Row]:
         names = self._names or []
         count = tasks_for(0, len(names), tasks)
-        sent = data_frame(
-            self._session, pa.table({"slot": pa.array((at % count for at in range(len(names))), type=pa.int32()), "name": names})
-        )
+        table = pa.table({"slot": pa.array((at % count for at in range(len(names))), type=pa.int32()), "name": names})
         look = partial(_look_up, cache=self._cache, keys=pa.array(keys, type=pa.binary()), check_crc=check_crc)
-        for row in sent_to_tasks(sent, count).mapInArrow(look, ddl(PLACES_SCHEMA)).collect():
+        for row in mapped_in_tasks(self._session, table, count, look, PLACES_SCHEMA).collect():
             if row.fault is None:
                 yield row.asDict()
             else:
@@ -138,8 +136,7 @@ class JobCache:
         function = services.wrap(
             partial(_read_cached, cache=self._cache, new_writer=self.new_writer, read=read, sent_bytes_max=sent_bytes_max), count
         )
-        sent = sent_to_tasks(data_frame(self._session, table), count)
-        return TaskFrame(sent.mapInArrow(function, ddl(summary_rows.SCHEMA)), count)
+        return TaskFrame(mapped_in_tasks(self._session, table, count, function, summary_rows.SCHEMA), count)
 
     def log_warnings(self) -> None:
         """Logs which files were ignored."""

@@ -23,11 +23,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, to_domain_error
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskQueue, run_here, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
+from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.spark import read_rows, summary_rows
-from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
-from snaprebuild.spark.calls import Calls, answered, some_at_once, stores_of
+from snaprebuild.spark.arrow_tables import TaskFrame, TaskFunction, mapped_in_tasks
+from snaprebuild.spark.calls import Calls, answered, some_at_once, sources_of, stores_of
 from snaprebuild.spark.chunks import (
     CHUNK_BYTES,
     ChunkPlan,
@@ -46,13 +47,14 @@ from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.job_progress import Progress, watched
 from snaprebuild.spark.limited_reads import Outcome, check_keeps_limits, read_with_shares, run_with_shares
-from snaprebuild.spark.packing import RANGES_PER_TASK, TASKS_MAX, pack, sent_to_tasks, task_bytes, tasks_for
+from snaprebuild.spark.packing import RANGES_PER_TASK, TASKS_MAX, pack, task_bytes, tasks_for
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.read_tasks import read_row, read_segments
 from snaprebuild.spark.replay_tasks import TooManyRows, WholeUnlessLarge
 from snaprebuild.spark.run_limits import limits_of, limits_of_stores
+from snaprebuild.spark.segment_calls import call_on_segments
 from snaprebuild.spark.session import is_stopped, python_of_executors
-from snaprebuild.spark.task_services import TaskFunction, TaskServices, rated_tasks, task_services
+from snaprebuild.spark.task_services import TaskServices, local_cores, rated_tasks, task_services
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA, WholePartition, placed_by_cost, placed_whole, run_whole
 from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import S3Settings
@@ -83,11 +85,17 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     # A table of the driver is sent by one task, and not by one for each core of the cluster.
     "spark.sql.leafNodeDefaultParallelism": "1",
+    # Java only passes rows on. To compile code for that takes half a second of the first job, and gains nothing.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """Settings while our jobs run."""
 
 NOT_OF_PYTHON = ("at ", "...", "Caused by:", "Driver stacktrace:", "SQLSTATE:")
 """Lines of Java about an error of Python."""
+
+OWN_ERROR = re.compile(r"^snaprebuild\.errors\.\w+: ")
+"""The class of an error of a task, before its text."""
 
 NOT_ARRIVED = "what was read of a segment did not arrive"
 
@@ -139,15 +147,28 @@ class SparkEngine:
     cache: EffectCache | None = None
 
     def __call__(self, tasks: Sequence[PartitionTask]) -> None:
-        """Runs all tasks. A failure of one does not stop the others.
+        """Runs all tasks, of one reader. A failure of one does not stop the others.
+
+        With a reader, executors read the segments, or this process if requests or bytes are limited.
 
         Raises:
             UsageError: requests or bytes are limited, and the session is one of Spark Connect.
         """
         limits = limits_of(tasks)
+        reader = tasks[0].reader if tasks else None
+        if reader is not None:
+            if limits is None:
+                for some in waves_of(tasks, lambda each: len(each.source.directory.segments)):
+                    call_on_segments(self, some)
+            else:
+                queues = [TaskQueue(task) for task in tasks]
+                for queue in queues:
+                    queue.refill()
+                run_here(queues, reader)
+            return
         if limits is not None:
             check_keeps_limits(self.session)
-            run_with_shares(tasks, limits, partial(self._read_with_shares, limits))
+            run_with_shares(tasks, limits, partial(self._read_with_shares, limits, [task.source for task in tasks]))
             return
         for wave in waves_of(self._begun(tasks), lambda each: len(each[1])):
             self._run_wave(wave)
@@ -183,8 +204,9 @@ class SparkEngine:
         table = pa.Table.from_pydict({"slot": placed, "number": range(len(calls)), "call": sent_bytes}, schema=CALL_SCHEMA)
         try:
             with _settings(self.session, SETTINGS):
-                sent = sent_to_tasks(data_frame(self.session, table), count)
-                rows = sent.mapInArrow(task_services(self.session).wrap(_call, count), ddl(ANSWER_SCHEMA)).collect()
+                sources = (source for each in calls for item in each.items for source in sources_of(item))
+                function = task_services(self.session, sources).wrap(_call, count)
+                rows = mapped_in_tasks(self.session, table, count, function, ANSWER_SCHEMA).collect()
         except Exception as error:
             raise self._failure(error) from error
         by_number = {row.number: row.answer for row in rows}
@@ -210,11 +232,13 @@ class SparkEngine:
             _fail(task, to_domain_error(error))
         return []
 
-    def _read_with_shares(self, limits: S3Settings, reads: Sequence[ReadTask]) -> Sequence[Outcome]:
-        """What was read of segments, or their errors."""
+    def _read_with_shares(
+        self, limits: S3Settings, sources: Sequence[PartitionSource], reads: Sequence[ReadTask]
+    ) -> Sequence[Outcome]:
+        """Summaries of segments, or their errors."""
         try:
             with _settings(self.session, SETTINGS):
-                return read_with_shares(self.session, task_services(self.session).wrap, limits, reads)
+                return read_with_shares(self.session, task_services(self.session, sources).wrap, limits, reads)
         except Exception as error:  # of the job as a whole
             return [self._failure(error)] * len(reads)
 
@@ -222,7 +246,7 @@ class SparkEngine:
         tasks = [task for task, _ in wave]
         running = set(range(len(tasks)))
         try:
-            services = task_services(self.session)
+            services = task_services(self.session, (task.source for task in tasks))
             outcomes = self._outcomes(tasks, dict(enumerate(first for _, first in wave)), services)
             # Closed at once: an error here must not leave rows in the memory of the executors, or settings of the session changed.
             with contextlib.closing(outcomes):
@@ -284,7 +308,7 @@ class SparkEngine:
 
     def _run_whole(self, whole: Sequence[WholePartition], services: TaskServices) -> Generator[tuple[int, Any]]:
         """Number and outcome of each of these partitions."""
-        placed, read_bytes = placed_whole(whole, self._most_tasks())
+        placed, read_bytes = placed_whole(whole, self._most_tasks(), local_cores(self.session))
         yield from self._run_packed(run_whole, {each.number: each for each in whole}, placed, read_bytes, services)
 
     def _run_packed(
@@ -306,8 +330,8 @@ class SparkEngine:
         """
         count = len(read_bytes)
         with _settings(self.session, SETTINGS), watched(self.session, self.progress, read_bytes):
-            sent = sent_to_tasks(data_frame(self.session, read_rows.table_of([*items.values()], placed)), count)
-            rows = sent.mapInArrow(services.wrap(function, count), ddl(OUTCOME_SCHEMA))
+            table = read_rows.table_of([*items.values()], placed)
+            rows = mapped_in_tasks(self.session, table, count, services.wrap(function, count), OUTCOME_SCHEMA)
             for row in collected(rows, sorted(items)):
                 yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
 
@@ -434,7 +458,7 @@ class SparkEngine:
 
     def _range_bytes(self, size_bytes: int) -> int:
         """What is read by one task, without being split, if this is read by all."""
-        return -(-task_bytes(size_bytes, self._most_tasks()) // RANGES_PER_TASK)
+        return -(-task_bytes(size_bytes, self._most_tasks(), cores=local_cores(self.session)) // RANGES_PER_TASK)
 
     def _read(
         self,
@@ -458,13 +482,13 @@ class SparkEngine:
         rows = [row for number, task in segments for row in ranges_of(number, task, range_bytes)]
         if sent_jobs is not None:
             rows = list(sent_jobs.added_to(rows))
-        count = tasks_for(size_bytes, len(rows), most)
+        count = tasks_for(size_bytes, len(rows), most, cores=local_cores(self.session))
         placed = pack([row.size_bytes for row in rows], count)
         sizes = [0] * count
         for row, task in zip(rows, placed, strict=True):
             sizes[task] += row.size_bytes
-        sent = sent_to_tasks(data_frame(self.session, read_rows.table_of(rows, placed)), count)
-        return sent.mapInArrow(services.wrap(function, count), ddl(summary_rows.SCHEMA)), sizes
+        table = read_rows.table_of(rows, placed)
+        return mapped_in_tasks(self.session, table, count, services.wrap(function, count), summary_rows.SCHEMA), sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,7 +571,7 @@ class ReplayQuery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MoreReads:
-    """What a replay needs before it can go on.
+    """The reads that a replay waits for.
 
     Attributes:
         tasks: segments to read.
@@ -610,7 +634,7 @@ def _follows_an_interrupt(error: BaseException | None) -> bool:
 
 def _reason(error: Exception) -> str:
     """The most useful line: the last one of a Python traceback, else the first one that is not py4j's."""
-    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    lines = [OWN_ERROR.sub("", line.strip()).removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     if any("Traceback (most recent call last)" in line for line in lines):  # through Connect after other words of the same line
         lines = [line for line in lines if not line.startswith(NOT_OF_PYTHON)][-1:]
     return next((line for line in lines if not line.startswith("An error occurred while calling")), type(error).__name__)

@@ -33,11 +33,13 @@ TASK_BYTES_MAX = 4 << 30
 
 TASKS_OF_MIN = 64
 TASK_BYTES_USUAL = 1 << 30
-"""Beyond so many tasks of ``TASK_BYTES_MIN`` they get more bytes, up to this.
-Java takes about 30 ms of a processor for each task. With batches of 16 KiB a task reads 256 MiB of the page cache in 90 ms."""
+"""Beyond so many tasks of ``TASK_BYTES_MIN`` they get more bytes, up to this. On this machine as many tasks as it has cores are enough.
+A task takes about 20 ms of a processor, in Java and in Python. With batches of 16 KiB it reads 256 MiB of the page cache in 65 ms."""
 
 TASK_ITEMS = 128
-"""Segments that a task opens, or partitions that it lists, whose bytes do not matter: each takes some milliseconds."""
+TASK_ITEMS_USUAL = 1024
+"""Segments that a task opens, or partitions that it lists, whose bytes do not matter: each takes a millisecond or more. A task has up to
+``TASK_ITEMS_USUAL`` where all cores are known to have one."""
 
 RANGES_PER_TASK = 2
 """At least, if segments can be split: the fullest task then has at most half as much again as the mean."""
@@ -63,26 +65,28 @@ BY_NUMBER = (4, 1)
 Item = TypeVar("Item")
 
 
-def tasks_for(size_bytes: int, items: int, tasks: int | None = None, *, opened: int = 0) -> int:
-    """How many tasks do some work. It follows from the work alone: with dynamic allocation a cluster grows with the tasks that wait.
+def tasks_for(size_bytes: int, items: int, tasks: int | None = None, *, opened: int = 0, cores: int | None = None) -> int:
+    """How many tasks do some work. On a cluster it follows from the work alone: one with dynamic allocation grows with the tasks that wait.
 
     Args:
         size_bytes: that are read.
         items: of which each is done by one task.
         tasks: the setting of the user; None to follow the work.
         opened: segments of the items, where an item has several.
+        cores: of this machine, if all tasks run here; None on a cluster.
     """
     if tasks is None:
-        by_items = -(-max(items, opened) // TASK_ITEMS)
-        tasks = max(-(-size_bytes // task_bytes(size_bytes)), min(by_items, TASKS_MAX))
+        opened = max(items, opened)
+        of_task = TASK_ITEMS if cores is None else min(max(-(-opened // cores), TASK_ITEMS), TASK_ITEMS_USUAL)
+        tasks = max(-(-size_bytes // task_bytes(size_bytes, cores=cores)), min(-(-opened // of_task), TASKS_MAX))
     return max(min(tasks, items), 1)
 
 
-def task_bytes(size_bytes: int, tasks: int | None = None) -> int:
+def task_bytes(size_bytes: int, tasks: int | None = None, *, cores: int | None = None) -> int:
     """How much of this a task reads; the arguments are those of ``tasks_for``."""
     if tasks is not None:
         return max(-(-size_bytes // tasks), 1)
-    usual = min(max(-(-size_bytes // TASKS_OF_MIN), TASK_BYTES_MIN), TASK_BYTES_USUAL)
+    usual = min(max(-(-size_bytes // (cores or TASKS_OF_MIN)), TASK_BYTES_MIN), TASK_BYTES_USUAL)
     return min(max(-(-size_bytes // TASKS_MAX), usual), TASK_BYTES_MAX)
 
 

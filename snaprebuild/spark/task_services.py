@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
+from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.spark.arrow_tables import TaskFunction
+from snaprebuild.spark.executor_directories import check_directories, inodes_of
+from snaprebuild.spark.session import is_remote
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits
+from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.s3.request_limits import meters
 
-__all__ = ["TaskFunction", "TaskServices", "is_speculative", "rated_tasks", "task_services"]
-
-TaskFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What ``mapInArrow`` runs in each task."""
+__all__ = ["TaskServices", "is_speculative", "local_cores", "rated_tasks", "task_services"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +32,13 @@ class TaskServices:
     Attributes:
         io_limits: of the run.
         attempts: at one task that may run at the same time.
+        inodes: of the directories that tasks read, by path.
         stages: that may run at the same time.
     """
 
     io_limits: IoLimits
     attempts: int
+    inodes: Mapping[str, int] = field(default_factory=dict)
     stages: int = 1
 
     def for_stages(self, count: int) -> TaskServices:
@@ -50,7 +55,7 @@ class TaskServices:
             function: of the tasks of a stage.
             tasks: how many the stage has.
         """
-        return _Limited(function, self.io_limits.share_of(tasks * self.attempts * self.stages))
+        return _Limited(function, self.io_limits.share_of(tasks * self.attempts * self.stages), self.inodes)
 
 
 RATED_TASKS = 8
@@ -66,15 +71,23 @@ def rated_tasks(session: SparkSession) -> int:
     return RATED_TASKS if cores is None else max(min(cores, RATED_TASKS), 1)
 
 
+def local_cores(session: SparkSession) -> int | None:
+    """How many tasks a session of this machine runs at once; None if the session may be on other machines."""
+    master = str(session.conf.get("spark.master", ""))
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if local is None:
+        return None
+    if local[1] == "*":
+        return None if is_remote(session) else os.cpu_count()
+    return int(local[1] or 1)
+
+
 def _cores_at_most(session: SparkSession) -> int | None:
     """How many cores a session gets at most, by its settings; None if these do not show it."""
-    master = str(session.conf.get("spark.master", ""))
-    if master == "local":
-        return 1
-    local = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master)
-    if local is not None:
-        return int(local[1])
-    cluster = re.fullmatch(r"local-cluster\[(\d+),(\d+),\d+\]", master)
+    cores = local_cores(session)
+    if cores is not None:
+        return cores
+    cluster = re.fullmatch(r"local-cluster\[(\d+),(\d+),\d+\]", str(session.conf.get("spark.master", "")))
     if cluster is not None:
         return int(cluster[1]) * int(cluster[2])
     most = _number(session, "spark.cores.max")
@@ -91,9 +104,23 @@ def _number(session: SparkSession, name: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def task_services(session: SparkSession) -> TaskServices:
-    """The limits of the run whose work this thread does, for the tasks of a session."""
-    return TaskServices(current_limits().io, 2 if is_speculative(session) else 1)
+def task_services(session: SparkSession, sources: Iterable[PartitionSource] = ()) -> TaskServices:
+    """The limits of the run whose work this thread does, for the tasks of a session.
+
+    Args:
+        session: that runs the tasks.
+        sources: partitions that they read.
+    """
+    return TaskServices(current_limits().io, 2 if is_speculative(session) else 1, inodes_of(_log_directories(sources)))
+
+
+def _log_directories(sources: Iterable[PartitionSource]) -> Iterator[str]:
+    """The log directories on this machine, without that of a partition that is a file system of its own."""
+    for source in sources:
+        store = source.directory.store
+        base = store.base if isinstance(store, TierStore) else store
+        if base.is_local and not os.path.ismount(source.directory.path):
+            yield source.log_dir.path
 
 
 def is_speculative(session: SparkSession) -> bool:
@@ -110,8 +137,10 @@ def _is_set(session: SparkSession, name: str) -> bool:
 class _Limited:
     function: TaskFunction
     io_limits: IoLimits
+    inodes: Mapping[str, int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check_directories(self.inodes)
         meters.counter = _refuse
         current_limits().apply(self.io_limits)
         try:

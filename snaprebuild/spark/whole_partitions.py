@@ -81,15 +81,16 @@ class WholePartition:
         return self.size_bytes <= most_bytes and self.segments <= SEGMENTS_MAX
 
 
-def placed_whole(whole: Sequence[WholePartition], tasks: int | None) -> tuple[list[int], list[int]]:
+def placed_whole(whole: Sequence[WholePartition], tasks: int | None, cores: int | None = None) -> tuple[list[int], list[int]]:
     """The task of each partition, and the bytes that each task reads if no replay needs earlier segments.
 
     Args:
         whole: the partitions.
         tasks: the setting of the user; None to follow the work.
+        cores: of this machine, if all tasks run here; None on a cluster.
     """
     costs = [each.cost_bytes for each in whole]
-    count = tasks_for(sum(costs), len(whole), tasks, opened=sum(each.segments for each in whole))
+    count = tasks_for(sum(costs), len(whole), tasks, opened=sum(each.segments for each in whole), cores=cores)
     placed = pack(costs, count)
     return placed, _read_bytes([each.first_bytes for each in whole], placed, count)
 

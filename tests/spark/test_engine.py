@@ -44,7 +44,7 @@ from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskOutcome
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.spark import calls, chunks, job, notebook, packing, read_rows
+from snaprebuild.spark import arrow_tables, calls, chunks, job, notebook, packing, read_rows
 from snaprebuild.spark.job import SparkEngine
 from snaprebuild.storage.thread_pool import ThreadPool
 
@@ -311,6 +311,7 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
         return packed[-1][1]
 
     monkeypatch.setattr(job, "pack", recorded)
+    monkeypatch.setattr(arrow_tables, "WITH_FUNCTION_BYTES", -1)  # so that Spark sends the rows, and counts them
     monkeypatch.setattr(read_rows, "ROWS_TOGETHER", 1)  # so that records of Spark are segments
     work = Counts(logs / "t-0")
     with new_tasks(spark, event_log) as ended:
@@ -319,7 +320,7 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
     ((items, placed),) = packed
     assert sum(items) >= sum(sizes)
     counts = [each["Task Metrics"]["Shuffle Read Metrics"]["Total Records Read"] for each in reading_tasks(ended)]
-    assert counts == np.bincount(placed).tolist()
+    assert [count for count in counts if count] == np.bincount(placed).tolist(), "one more task hands in the job"
     load = np.bincount(placed, weights=items)
     assert len(load) == 8
     assert load.max() / load.mean() <= 1.5

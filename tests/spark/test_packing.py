@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snaprebuild.spark import packing
+from snaprebuild.spark import arrow_tables, packing
+from snaprebuild.spark.arrow_tables import mapped_in_tasks
 from snaprebuild.spark.packing import (
     TASK_BYTES_MAX,
     TASK_BYTES_MIN,
@@ -75,10 +78,44 @@ def test_tasks_grow_with_the_work() -> None:
     assert [-(-size // task_bytes(size)) for size in sizes] == list(expected)
 
 
+def test_tasks_of_this_machine_are_as_many_as_its_cores() -> None:
+    """As long as each has 256 MiB or 128 items, and no more than 1 GiB or 1,024 items."""
+    gib = 1 << 30
+    sizes = (gib >> 2, gib, 2 * gib, 4 * gib, 64 * gib, 8192 * gib)
+    assert [-(-size // task_bytes(size, cores=2)) for size in sizes] == [1, 2, 2, 4, 64, 4096]
+    assert [tasks_for(size, 10**6, cores=2, opened=1) for size in (0, gib)] == [977, 977]
+    assert [tasks_for(0, items, cores=2) for items in (128, 256, 2048, 6000)] == [1, 2, 2, 6]
+    assert [tasks_for(0, 2000, cores=2, opened=6000), tasks_for(0, 2000, opened=6000)] == [6, 47]
+
+
 def test_tasks_that_the_user_sets() -> None:
     assert [tasks_for(1 << 40, 100, tasks) for tasks in (1, 7, 1000)] == [1, 7, 100]
     assert [task_bytes(100, tasks) for tasks in (1, 7, 1000)] == [100, 15, 1]
     assert tasks_for(0, 0) == 1
+
+
+ROWS_OF_A_TASK = pa.schema([("task", pa.int64()), ("numbers", pa.list_(pa.int64()))])
+
+
+def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row: the task, and what it got."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    numbers = [number for batch in batches for number in batch.column("number").to_pylist()]
+    yield pa.RecordBatch.from_pylist([{"task": context.partitionId(), "numbers": numbers}], schema=ROWS_OF_A_TASK)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("most_bytes", [1 << 22, -1], ids=["with the function", "in a shuffle"])
+def test_a_task_gets_its_rows_and_no_others(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
+    """Also a task without any."""
+    monkeypatch.setattr(arrow_tables, "WITH_FUNCTION_BYTES", most_bytes)
+    slots_of_rows = [2, 0, 2, 4, 0, 2]
+    table = pa.table({"slot": pa.array(slots_of_rows, pa.int32()), "number": pa.array(range(6), pa.int64())})
+    rows = mapped_in_tasks(spark, table, 5, numbers_of, ROWS_OF_A_TASK).collect()
+    assert sorted((row.task, sorted(row.numbers)) for row in rows) == [(0, [1, 4]), (1, []), (2, [0, 2, 5]), (3, []), (4, [3])]
 
 
 @pytest.mark.spark

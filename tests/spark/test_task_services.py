@@ -1,11 +1,15 @@
 """A rate is divided among the tasks of a stage, however many of them run at once."""
 
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from snaprebuild.spark.task_services import RATED_TASKS, rated_tasks, task_services
+from snaprebuild.errors import StorageError
+from snaprebuild.snapshots.source.source import open_source
+from snaprebuild.spark.task_services import RATED_TASKS, local_cores, rated_tasks, task_services
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits, limited_io
 from snaprebuild.storage.s3.request_limits import meters
 
@@ -25,7 +29,7 @@ def session(**settings: str) -> Any:
         ({"master": "local[2]"}, 2),
         ({"master": "local[3,4]"}, 3),
         ({"master": "local[64]"}, RATED_TASKS),
-        ({"master": "local[*]"}, RATED_TASKS),
+        ({"master": "local[*]"}, min(os.cpu_count() or 1, RATED_TASKS)),
         ({"master": "local-cluster[2,2,1024]"}, 4),
         ({"master": "spark://h:7077", "cores_max": "5"}, 5),
         ({"master": "spark://h:7077"}, RATED_TASKS),
@@ -53,3 +57,37 @@ def test_all_attempts_together_have_the_rate(settings: dict[str, str], share: in
     finally:
         meters.counter = None
     assert current_limits().io == limits
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[3]", 3),
+        ("local[3,4]", 3),
+        ("local[*]", os.cpu_count()),
+        ("local-cluster[2,2,1024]", None),
+        ("yarn", None),
+    ],
+)
+def test_cores_of_this_machine(master: str, cores: int | None) -> None:
+    """None for a cluster, whose tasks follow the work alone."""
+    assert local_cores(session(master=master)) == cores
+
+
+@pytest.mark.parametrize("becomes", ["another", "missing"])
+def test_an_executor_needs_the_directory_of_the_driver(tmp_path: Path, becomes: str) -> None:
+    """Not another one of the same name, in which files seem to be deleted."""
+    logs = tmp_path / "logs"
+    (logs / "t-0").mkdir(parents=True)
+    (logs / "t-0" / f"{0:020d}.log").touch()
+    task = task_services(session(), open_source((str(logs),)).partitions).wrap(iter, 1)  # type: ignore[arg-type]
+    try:
+        assert list(task([])) == []
+        logs.rename(tmp_path / "elsewhere")
+        if becomes == "another":
+            (logs / "t-0").mkdir(parents=True)
+        with pytest.raises(StorageError, match="does not have this directory of the driver"):
+            list(task([]))
+    finally:
+        meters.counter = None

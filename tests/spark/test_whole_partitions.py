@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ from test_any_packing import write_aged_log
 
 from formats.errors import FormatError
 from snaprebuild.errors import SnaprebuildError
+from snaprebuild.snapshots.destination.boundary_result import BoundaryAction
 from snaprebuild.snapshots.engine.partition_replay import PartitionReplay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskOutcome
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
@@ -77,6 +81,32 @@ def test_files_and_outcomes_are_those_of_one_machine(tmp_path: Path, attempts: i
     snapshots = {name: {at: data for at, data in all_bytes(tmp_path / name).items() if "part" not in str(at)} for name in found}
     assert snapshots["whole"] == snapshots["own"]
     assert len(snapshots["own"]) > 30
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+@pytest.mark.parametrize("ahead_seconds", [0, 3600, -3600])
+def test_a_server_of_files_with_another_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_seconds: int, attempts: int
+) -> None:
+    """Files of an earlier run stay its own, and a task that is repeated finds those of its first attempt."""
+    logs = FIXTURES / "kafka27-mixed" / "logs"
+    sync = os.fsync
+
+    def by_its_clock(descriptor: int) -> None:
+        sync(descriptor)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            at_ns = time.time_ns() + ahead_seconds * 10**9
+            os.utime(descriptor, ns=(at_ns, at_ns))
+
+    monkeypatch.setattr(os, "fsync", by_its_clock)
+    actions = []
+    for number in range(2):
+        plan = plan_of(tmp_path / "out", logs, replay_from="log-start")
+        receipt = Receipt(str(tmp_path / f"receipt{number}.jsonl"), plan)
+        result = rebuild(plan, Run(jobs=1, engine=WithoutSpark(attempts)), receipt=receipt)
+        assert not result.findings
+        actions.append({boundary.action for partition in result.partitions for boundary in partition.boundaries})
+    assert actions == [{BoundaryAction.WRITTEN}, {BoundaryAction.EQUAL}]
 
 
 def test_a_verification(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.preflight import denied_finding, is_denied
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildOutcome
 from snaprebuild.snapshots.receipts.receipt_lines import WriteEvent, WriteSettled
-from snaprebuild.snapshots.receipts.receipt_parts import EventList
+from snaprebuild.snapshots.receipts.receipt_parts import EventList, PartReport
 from snaprebuild.storage.local.broker_lock import HeldLock
 from snaprebuild.storage.local.fingerprint import Fingerprint, fingerprint_at
 from snaprebuild.storage.partition_dir import ListedFile
@@ -81,7 +81,7 @@ class DriverReport:
         self.on_event(self.partition, event)
 
     def elsewhere(self, objects_run: str) -> Report:
-        """What takes the events of a task in another process; it can be pickled.
+        """The receiver of the events of a task in another process; it can be pickled.
 
         Args:
             objects_run: what the objects of the run have in their metadata.
@@ -375,6 +375,8 @@ class RebuildTask(ReplayTask):
         with contextlib.suppress(ReadFailedError):
             if rebuilt.file.read_small(len(data)) != data:
                 return None
+            if isinstance(report, PartReport) and not is_in_place:
+                earlier_ns = report.place.begun_ns()  # a server of files may have another clock than the driver
             if not rebuilt.file.was_written_since(earlier_ns):
                 return None
             fingerprint = fingerprint_at(rebuilt.path) if rebuilt.file.is_local else Fingerprint.of(data, 0)

@@ -71,6 +71,18 @@ class PartsPlace(msgspec.Struct, frozen=True):
         """
         JournalFile(self.path_of(FIRST), self.header).close()
 
+    def begun_ns(self) -> int:
+        """When the run began, ns since 1970, by the clock of the file system that has the parts.
+
+        Raises:
+            ReadFailedError: the first part is not there.
+        """
+        path = self.path_of(FIRST)
+        try:
+            return os.stat(path).st_mtime_ns
+        except OSError as error:
+            raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
+
     def check_open(self) -> None:
         """Makes sure that the first part is here, and open.
 
