@@ -73,11 +73,11 @@ class Tree:
 
     root: Path
     python: str
-    """Of the program that starts the interpreter, below the root."""
+    """Path of the program that starts the interpreter, below the root."""
     command: str = "bin/snaprebuild"
-    """Of the program that starts the command: the same one, which looks at its name."""
+    """Path of the program that starts the command: the same one, which looks at its name."""
     interpreter: str = "bin/interpreter"
-    """Of the interpreter itself."""
+    """Path of the interpreter itself."""
     libraries: dict[str, Path] = field(default_factory=dict)
     """Shared libraries of the building system, by their names in ``lib/``: where each came from."""
 

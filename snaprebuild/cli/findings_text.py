@@ -108,7 +108,7 @@ def unread_text(findings: Iterable[Finding], *, is_named: bool = False) -> str:
     failed = len(failed_paths)
     damaged = len(damaged_paths)
     if not failed:
-        return f"{begin}{pluralize(damaged, 'path')} damaged; stderr shows where." if damaged else ""
+        return f"{begin}{pluralize(damaged, 'path')} damaged." if damaged else ""
     besides = f", {damaged} more damaged" if damaged else ""
     reason = ": deleted or changed meanwhile" if changed_meanwhile(findings) else ""
     return f"{begin}{pluralize(failed, 'path')} could not be read{reason}{besides}."

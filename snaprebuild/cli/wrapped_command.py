@@ -58,7 +58,7 @@ class StartDecision:
         self._reader, self._writer = os.pipe()
 
     def close_reader(self) -> None:
-        """In the work."""
+        """Closes the end of the pipe that the work does not read."""
         os.close(self._reader)
 
     def send(self, reason: str | None) -> None:

@@ -86,7 +86,7 @@ class CheckedNode(Part, frozen=True):
     end_offset: Natural
     """Offset after the last batch."""
     checkpoints: Sequence[NodeCheckpoint]
-    """By id."""
+    """Ascending by id."""
     rules: Sequence[NodeRuleResult]
     """The rules; one that is violated several times is listed as often."""
     unknown_contents: UnknownContents | None = None

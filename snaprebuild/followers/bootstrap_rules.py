@@ -76,7 +76,7 @@ class BootstrapFollower(Part, frozen=True):
     fetch_offset: Natural
     """Offset that it asks for next."""
     log_end_offset: Natural
-    """At 0 it is empty."""
+    """Log end offset of the follower; its log is empty at 0."""
     last_tiered_enabled: bool
     """The setting follower.fetch.last.tiered.offset.enable of the follower."""
     has_remote: bool

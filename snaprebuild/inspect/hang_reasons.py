@@ -62,7 +62,7 @@ class TransactionEvidence(Part, frozen=True):
     path: str
     """Log, file or directory that shows it."""
     offset: Natural | None
-    """In that log."""
+    """Offset in that log."""
     timestamp_ms: int | None
     what: str
     """For the user; not stable."""

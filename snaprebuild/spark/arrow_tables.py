@@ -18,8 +18,8 @@ __all__ = ["DataFrame", "SparkSession", "TaskFrame", "TaskFunction", "data_frame
 TaskFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What ``mapInArrow`` runs in each task."""
 
-WITH_FUNCTION_BYTES = 1 << 20
-"""A table of at most this size is sent with the function of the tasks. PySpark broadcasts a function that is larger."""
+WITH_FUNCTION_BYTES = 4 << 20
+"""A table of at most this size is sent with the function of the tasks: some 3,000 partitions. Each task gets all of it."""
 
 WITH_ARROW = (4, 0)
 """The first release of Spark whose ``createDataFrame`` takes a table."""

@@ -31,6 +31,7 @@ from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
+from snaprebuild.spark.executor_directories import check_directories
 from snaprebuild.spark.packing import release_of
 from snaprebuild.spark.pushed_filters import column_of
 from snaprebuild.spark.record_options import RECORD_SCHEMA, RecordOptions
@@ -138,6 +139,7 @@ class FileReader(FilteredReader):
 
     def _rows_of_task(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         task: Task = partition.value
+        check_directories(task.inodes)
         for present in listed_now(task.files, self.options.selection, self.source.files_of):
             if isinstance(present, ReadFault):
                 self._check([], [present])

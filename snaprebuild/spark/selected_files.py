@@ -9,8 +9,8 @@ also looks for directories that the plan does not have.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -20,6 +20,7 @@ from snaprebuild.findings import Finding, FindingCause
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source, why_skipped
+from snaprebuild.spark.executor_directories import inodes_of
 from snaprebuild.spark.packing import packed_for_source, source_part_bytes
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 from snaprebuild.spark.segment_parts import Joint, joints_of
@@ -119,10 +120,12 @@ class Task:
     Attributes:
         files: planned ones; the task reads the present content of their directories in their ranges (``listed_now``).
         planned_directories: of all tasks, for the task that looks for other directories; None for every other task.
+        inodes: of the directories above those of the partitions, by path, where they were listed.
     """
 
     files: tuple[FileToRead, ...] = ()
     planned_directories: frozenset[str] | None = None
+    inodes: Mapping[str, int] = field(default_factory=dict)
 
 
 FilesAndFaults = tuple[list[FileToRead], list[ReadFault]]
@@ -346,4 +349,6 @@ def packed(files: Sequence[FileToRead], tasks: int | None) -> list[Task]:
     """
     of_task = packed_for_source(files, [file.size_bytes + FILE_COST_BYTES for file in files], tasks)
     directories = frozenset(file.directory for file in files)
-    return [Task(tuple(each), None if index else directories) for index, each in enumerate(of_task)]
+    local = {file.directory for file in files if file.store.is_local}
+    inodes = inodes_of(os.path.dirname(path) for path in local if not os.path.ismount(path))
+    return [Task(tuple(each), None if index else directories, inodes) for index, each in enumerate(of_task)]

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import os
 import re
-import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from snaprebuild.errors import RefusedError, StorageError
+from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.spark.arrow_tables import TaskFunction
+from snaprebuild.spark.executor_directories import check_directories, inodes_of
 from snaprebuild.spark.session import is_remote
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits
 from snaprebuild.storage.remote.store import TierStore
@@ -112,26 +111,16 @@ def task_services(session: SparkSession, sources: Iterable[PartitionSource] = ()
         session: that runs the tasks.
         sources: partitions that they read.
     """
-    return TaskServices(current_limits().io, 2 if is_speculative(session) else 1, _inodes_of(sources))
+    return TaskServices(current_limits().io, 2 if is_speculative(session) else 1, inodes_of(_log_directories(sources)))
 
 
-def _inodes_of(sources: Iterable[PartitionSource]) -> dict[str, int]:
-    """The inodes of log directories on this machine, by path; without that of a partition that is a file system of its own."""
-    status: dict[str, os.stat_result | None] = {}
-    inodes: dict[str, int] = {}
+def _log_directories(sources: Iterable[PartitionSource]) -> Iterator[str]:
+    """The log directories on this machine, without that of a partition that is a file system of its own."""
     for source in sources:
         store = source.directory.store
         base = store.base if isinstance(store, TierStore) else store
-        if not base.is_local:
-            continue
-        path = source.log_dir.path
-        if path not in status:
-            with contextlib.suppress(OSError):  # the listing is older: what is gone since then is reported by what reads it
-                status[path] = os.stat(path)
-        found = status.setdefault(path, None)
-        if found is not None and source.directory.device in (0, found.st_dev):
-            inodes[path] = found.st_ino
-    return inodes
+        if base.is_local and not os.path.ismount(source.directory.path):
+            yield source.log_dir.path
 
 
 def is_speculative(session: SparkSession) -> bool:
@@ -151,7 +140,7 @@ class _Limited:
     inodes: Mapping[str, int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _check_directories(self.inodes)
+        check_directories(self.inodes)
         meters.counter = _refuse
         current_limits().apply(self.io_limits)
         try:
@@ -159,23 +148,6 @@ class _Limited:
         finally:
             end_own_parts()
         _freeze_modules()
-
-
-def _check_directories(inodes: Mapping[str, int]) -> None:
-    """Makes sure that this machine has the directories of the driver. Without them, files that are there would seem to be deleted.
-
-    Raises:
-        StorageError: a directory is missing, or is another one.
-    """
-    for path, inode in inodes.items():
-        try:
-            is_same = os.stat(path).st_ino == inode
-        except OSError:
-            is_same = False
-        if not is_same:
-            host = socket.gethostname()
-            message = f"the executor on {host} does not have this directory of the driver: mount it there at the same path"
-            raise StorageError(message, path=path)
 
 
 def _refuse(run: str, kind: int, count: int, most: int, option: str) -> None:  # noqa: ARG001  a Counter

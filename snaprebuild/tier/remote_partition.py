@@ -454,7 +454,7 @@ class RemotePartition:
 
     @property
     def place(self) -> str:
-        """For messages."""
+        """Place, partition and topic id, for messages."""
         return f"{self.base.path}: {self.id.topic}-{self.id.partition} ({uuid_to_text(self.id.topic_id)})"
 
     @property

@@ -323,15 +323,15 @@ def test_a_plan_is_made_before_the_stop(tmp_path: Path) -> None:
         assert snaprebuild(*place.words(STAGED[2])).exit_code == 0
 
 
-NEW_FILES = {"receipt": "--receipt", "records": "--records-file"}
-"""Parameters that name a file which is never replaced, with their options."""
+NEW_FILES = ("--receipt", "--records-file")
+"""Options that name a file which is never replaced."""
 DRY_RUNS = [
     (name, option)
     for name, each in VERBS.items()
-    for parameter, option in NEW_FILES.items()
-    if {"dry_run", parameter} <= {one.name for one in verbs()[words_of(" ".join(each.arguments[:2]))].params}
+    for option in NEW_FILES
+    if {"--dry-run", option} <= {word for one in verbs()[words_of(" ".join(each.arguments[:2]))].params for word in one.opts}
     # It goes with --log-dirs: tests/tier/test_tier_metadata.py.
-    if (each.arguments[:2], parameter) != (("tier", "metadata"), "receipt")
+    if (each.arguments[:2], option) != (("tier", "metadata"), "--receipt")
 ]
 
 
@@ -340,7 +340,7 @@ def test_a_dry_run_refuses_a_file_that_is_there(name: str, option: str, tmp_path
     verb = VERBS[name]
     written(verb, tmp_path)
     file = tmp_path / "is-there"
-    file.write_text("a file\n")
+    file.write_text('{"schema":"snaprebuild.scan/4"}\n')
     words = list(verb.arguments)
     if option in words:
         words[words.index(option) + 1] = os.fspath(file)

@@ -1,14 +1,17 @@
 """A driver for tests, whose executors see something else at the path of the log directory.
 
-Arguments: the log directory. Prints one JSON document: for each function the code of its exit, or the error that it raised.
+Arguments: the log directory. Prints one JSON document: for each function its exit code with findings, or the error that it raised.
+For each data source it has the number of rows, or the error.
 """
 
 import json
 import os
 import sys
 
+from pyspark.errors import PySparkException
+
 from snaprebuild.errors import SnaprebuildError
-from snaprebuild.spark import job, notebook, whole_partitions
+from snaprebuild.spark import job, notebook, register, whole_partitions
 from snaprebuild.spark.session import opened_session
 
 NOW_MS = 1_795_270_000_000
@@ -26,6 +29,12 @@ def main(logs: str) -> None:
                 answers[name] = "\n".join(map(str, (result.exit_code, *result.findings)))
             except SnaprebuildError as error:
                 answers[name] = f"{error.exit_code}\n{error}"
+        register(session)
+        for name in ("kafka_batch_headers", "kafka_producer_snapshot"):
+            try:
+                answers[name] = str(session.read.format(name).load(logs).count())
+            except PySparkException as error:
+                answers[name] = f"5\n{error}"
     sys.stdout.write(json.dumps(answers))
 
 

@@ -185,8 +185,9 @@ def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
     assert {name: frozenset(entries_in(data)) for name, data in all_bytes(out).items()} == of_kafka("logappend-0")
 
 
+@pytest.mark.night
 def test_local_cluster(tmp_path: Path) -> None:
-    """Executors as processes of their own, on this machine."""
+    """Executors as processes of their own, on this machine. In the full tier: ``test_dynamic_allocation.py``."""
     out = tmp_path / "out"
     asked = ("--out", str(out), "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
     engine = ("--engine", "spark", "--master", "local-cluster[2,1,1024]")

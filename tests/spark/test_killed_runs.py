@@ -95,7 +95,7 @@ def test_a_task_that_is_repeated_after_it_wrote(
 def test_a_driver_that_is_killed_while_tasks_have_written(
     logs: Path, expected: dict[str, bytes], tmp_path: Path, is_lost: bool, kind: str
 ) -> None:
-    process = started("waits", logs, tmp_path, kind)
+    process = started("waits", logs, tmp_path, kind, LOCAL if is_lost else LOCAL_CLUSTER)
     out, receipt = tmp_path / "out", tmp_path / "receipt"
     wait_until(lambda: process.poll() is not None or any((tmp_path / "signs").glob("waits-*")), "no task has written")
     assert process.poll() is None, process.communicate()[1][-3000:]

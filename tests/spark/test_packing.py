@@ -108,7 +108,7 @@ def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("most_bytes", [1 << 20, -1], ids=["with the function", "in a shuffle"])
+@pytest.mark.parametrize("most_bytes", [1 << 22, -1], ids=["with the function", "in a shuffle"])
 def test_a_task_gets_its_rows_and_no_others(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
     """Also a task without any."""
     monkeypatch.setattr(arrow_tables, "WITH_FUNCTION_BYTES", most_bytes)

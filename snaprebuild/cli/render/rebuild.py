@@ -677,11 +677,11 @@ def print_rebuild(result: RebuildResult) -> None:
             continue
         actions = Counter(boundary.action.value for boundary in partition.boundaries)
         is_in_place = result.plan.request.destination.writes_into_log_dirs
-        classes = Counter(
-            NOT_JUDGED if is_in_place and is_not_judged(each) else _class_text(each.snapshot_class)
-            for each in partition.boundaries
-            if each.snapshot_class is not None
-        )
+        classes: Counter[str] = Counter()
+        for each in partition.boundaries:
+            if each.snapshot_class is not None:
+                is_shown = not (is_in_place and is_not_judged(each))
+                classes[_class_text(each.snapshot_class) if is_shown else NOT_JUDGED] += 1
         offsets = range_text([boundary.offset for boundary in partition.boundaries])
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
         what = counts_text(classes) or "-"

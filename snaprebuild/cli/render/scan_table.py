@@ -151,11 +151,12 @@ def _waits_for_start(result: ScanResult) -> bool:
 def _others_text(result: ScanResult) -> str:
     """The advice for partitions that stay blocked after a rebuild: the action that most of them need."""
     lasting = [each for each in result.partitions if each.stuck_bytes_after_rebuild]
-    kinds = [kind for kind, _ in Counter(kind for each in lasting for kind in _help_of(each)).most_common() if kind in BY_OTHERS]
-    if not kinds:
+    counts = Counter(kind for each in lasting for kind in sorted(_help_of(each)) if kind in BY_OTHERS)
+    if not counts:
         return "see the reasons below."
-    topics = dict.fromkeys(each.source.directory.name.topic for each in lasting if kinds[0] in _help_of(each))
-    return BY_OTHERS[kinds[0]].format(topics=first_of([*topics]))
+    ((kind, _),) = counts.most_common(1)
+    topics = dict.fromkeys(each.source.directory.name.topic for each in lasting if kind in _help_of(each))
+    return BY_OTHERS[kind].format(topics=first_of([*topics]))
 
 
 def _help_of(partition: PartitionScan) -> set[str]:

@@ -353,7 +353,7 @@ def _brief(count: int) -> str:
 
 
 def _brief_sentence(status: Status) -> str:
-    """Without names and offsets."""
+    """The sentence about the worst concern, without names and offsets."""
     concerns = status.concerns
     if not concerns:
         return "Not ready for remote storage."
@@ -610,7 +610,7 @@ _SENTENCES = {
     "recovered": _recovered,
     "old-replica": _old_replica,
 }
-"""By ``FateKind``."""
+"""Functions by ``FateKind``."""
 
 _BRIEF = {
     "no-start": ("no start", "This broker does not start.", "This broker does not start."),

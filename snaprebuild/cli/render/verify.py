@@ -163,11 +163,9 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
 
 
 def _unjudged_text(result: VerifyResult) -> str:
-    """How many partitions were not judged to the end; empty without any."""
+    """How many partitions were not judged to the end, as the table shows them; empty without any."""
     unjudged = sum(map(_is_unjudged, result.partitions))
-    if not unjudged:
-        return ""
-    return f"{pluralize(unjudged, 'partition')} not judged to the end: stderr lists {'it' if unjudged == 1 else 'them'}."
+    return f"{pluralize(unjudged, 'partition')} not judged to the end." if unjudged else ""
 
 
 def _is_unjudged(verdict: PartitionVerdict) -> bool:

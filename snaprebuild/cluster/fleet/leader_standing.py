@@ -29,7 +29,7 @@ class LeaderStanding(StrEnum):
     SHORT = "short"
     """Acknowledged records are not in its log: consumers would lose them."""
     NOT_IN_SYNC = "not-in-sync"
-    """By the metadata log."""
+    """The replica is not in sync, by the metadata log."""
     END_UNKNOWN = "end-unknown"
     """Whether it has all acknowledged records is unknown."""
     UNFIT = "unfit"

@@ -239,7 +239,7 @@ class Traffic:
         return broker_id in self._delayed[channel]
 
     def hold(self, channel: Channel, replica: SimulatedReplica) -> None:
-        """From now on they are late."""
+        """Makes the messages of a channel late from now on."""
         self._delayed[channel].add(replica.node_id)
 
     def release(self, channel: Channel, replica: SimulatedReplica) -> None:

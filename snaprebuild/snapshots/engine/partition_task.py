@@ -116,10 +116,12 @@ class PartitionTask:
 
     Attributes:
         device: number of the device that holds the partition.
+        reader: a function of a module that reads segments, and gives what ``take`` takes; None for summaries.
         outcome: what was found so far.
     """
 
     device = 0
+    reader: Read | None = None
     outcome: TaskOutcome
 
     def __init__(self, source: PartitionSource, outcome: TaskOutcome, reads: Reads, progress: Progress | None = None) -> None:

@@ -319,5 +319,5 @@ class ScanResult(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """By the worst finding."""
+        """Exit code of the worst finding."""
         return exit_code_of(self.findings)

@@ -271,7 +271,7 @@ def tier_audit(
         if turn is not None:
             turn.settle(each.audit)
     if level is AuditLevel.RECORDS:
-        check_records(audits, run)
+        check_records(audits, run, engine)
     for partition in audits:
         add_findings(partition, level)
     if turn is None:

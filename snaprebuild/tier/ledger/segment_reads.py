@@ -89,7 +89,7 @@ class SegmentReadTask(PartitionTask):
         return (self._read.store,)
 
     def needs(self) -> tuple[int, int] | None:
-        """Nothing but the segment."""
+        """Zeros: the task needs nothing but its segment."""
         return 0, 0
 
     def job(self) -> _SegmentReadJob:

@@ -83,7 +83,7 @@ class UploadAction(StrEnum):
     """The result for a segment."""
 
     UPLOADED = "uploaded"
-    """By this run."""
+    """Uploaded by this run."""
     WOULD_UPLOAD = "would-upload"
     """Dry run: the run itself would upload it."""
     FINISHED_BEFORE = "finished-before"
