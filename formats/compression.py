@@ -12,9 +12,10 @@ int32 length each); for lz4 ``Lz4BlockInputStream``.
 
 from __future__ import annotations
 
+import io
+import re
 import zlib
-from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from formats import limits
 from formats.errors import BadLengthError, BadValueError, BadVersionError, FormatError, LimitExceededError, TruncatedError
@@ -37,9 +38,9 @@ ROOM_GROWTH = 4
 WRITTEN_AT_ONCE_BYTES = 1 << 16
 """Bytes that a pipe of Linux holds before a write to it waits."""
 
-MOST_OF_A_BYTE = {"gzip": 1040, "snappy": 22, "lz4": 256, "zstd": 44_000}
-"""Largest growth of one byte. A copy of snappy makes 64 bytes of 3, deflate 258 of 2 bits. A length of lz4 grows by 255 a byte, and
-a block of zstd makes 128 KiB of 3. Data that declares more is damaged, and gets no buffer for it."""
+MOST_OF_A_BYTE = {"snappy": 22, "lz4": 256, "zstd": 44_000}
+"""Largest growth of one byte. A copy of snappy makes 64 bytes of 3. A length of lz4 grows by 255 a byte, and a block of zstd makes
+128 KiB of 3. Data that declares more is damaged, and gets no buffer for it."""
 
 
 def decompress(codec: int, data: bytes | bytearray, *, bytes_max: int, position: int = 0, magic: int = 2) -> bytes:
@@ -61,9 +62,12 @@ def decompress(codec: int, data: bytes | bytearray, *, bytes_max: int, position:
         return bytes(data)
     if codec >= len(CODECS):
         raise _unknown_codec(codec, position)
+    if CODECS[codec] == "gzip":
+        return _joined(_gzip_parts(data, position), bytes_max, position)
     import cramjam  # imported on demand: replay of what brokers write needs none of it
 
-    data = _first_frame(CODECS[codec], data, magic)
+    if CODECS[codec] == "lz4":
+        data = _first_frame(data, magic, position)
     most_bytes = min(bytes_max, ROOM_BYTES_LEAST + MOST_OF_A_BYTE[CODECS[codec]] * len(data))
     room_bytes = min(max(ROOM_BYTES_LEAST, ROOM_GROWTH * len(data)), most_bytes)
     while True:
@@ -76,16 +80,25 @@ def decompress(codec: int, data: bytes | bytearray, *, bytes_max: int, position:
             return bytes(memoryview(room)[:count])
         except cramjam.DecompressionError as error:
             if not any(sign in str(error) for sign in _NO_ROOM):
-                members = _gzip_members(data) if CODECS[codec] == "gzip" else data
-                if len(members) < len(data):
-                    data = members
-                    continue
                 raise BadValueError(f"{CODECS[codec]} data", position=position, found=str(error)) from None
         if room_bytes == most_bytes < bytes_max:
             raise BadValueError(f"{CODECS[codec]} data", position=position, expected=f"at most {most_bytes} bytes", found="more")
         if room_bytes == bytes_max:
-            raise LimitExceededError("records", position=position, expected=f"at most {bytes_max} bytes", found="more")
+            raise _too_large(bytes_max, position)
         room_bytes = min(room_bytes * ROOM_GROWTH, most_bytes)
+
+
+def _joined(parts: Iterable[bytes], bytes_max: int, position: int) -> bytes:
+    room = bytearray()
+    for part in parts:
+        room += part
+        if len(room) > bytes_max:
+            raise _too_large(bytes_max, position)
+    return bytes(room)
+
+
+def _too_large(bytes_max: int, position: int) -> LimitExceededError:
+    return LimitExceededError("records", position=position, expected=f"at most {bytes_max} bytes", found="more")
 
 
 def _unknown_codec(codec: int, position: int) -> BadValueError:
@@ -107,12 +120,25 @@ def decompress_into(codec: int, data: bytes, room: memoryview) -> int | None:
     import cramjam
 
     try:
+        if CODECS[codec] == "gzip":
+            return _written(_gzip_parts(data, 0), room)
         if CODECS[codec] == "snappy":
             return _snappy(data, room, 0)
-        frame = _first_frame(CODECS[codec], data, 2)
+        frame = _first_frame(data, 2, 0) if CODECS[codec] == "lz4" else data
         return int(getattr(cramjam, CODECS[codec]).decompress_into(frame, room))
     except (cramjam.DecompressionError, FormatError):
         return None
+
+
+def _written(parts: Iterable[bytes], room: memoryview) -> int | None:
+    count = 0
+    for part in parts:
+        end = count + len(part)
+        if end > len(room):
+            return None
+        room[count:end] = part
+        count = end
+    return count
 
 
 def decompress_from(codec: int, read: Callable[[int], bytes | bytearray], path: str, *, position: int, magic: int) -> None:
@@ -133,94 +159,116 @@ def decompress_from(codec: int, read: Callable[[int], bytes | bytearray], path: 
     """
     if codec >= len(CODECS):
         raise _unknown_codec(codec, position)
-    name = CODECS[codec]
-    begun = b""
-    if name == "lz4" and magic > 0:
-        rest = _decompressed_frame(read, path, position)
-        if rest is None:
-            return
-        begun = rest
-    data = begun + read(limits.INT64_MAX) if begun else read(limits.INT64_MAX)
-    if name == "snappy":
-        with open(path, "wb", buffering=WRITTEN_AT_ONCE_BYTES) as pipe:  # blocks may have one byte each
-            for block in _snappy_blocks(data, position):
-                pipe.write(_decompressed_block(block, position))
+    if CODECS[codec] == "zstd":
+        _decompress_zstd(read(limits.INT64_MAX), path, position)
         return
-    _decompress_whole(name, _first_frame(name, data, magic), path, position)
+    if CODECS[codec] == "lz4":
+        parts = _lz4_blocks(read, magic, position)
+    elif CODECS[codec] == "gzip":
+        parts = _gzip_parts(read(limits.INT64_MAX), position)
+    else:
+        parts = (_decompressed_block(block, position) for block in _snappy_blocks(read(limits.INT64_MAX), position))
+    with open(path, "wb", buffering=WRITTEN_AT_ONCE_BYTES) as pipe:  # parts may have one byte each
+        pipe.writelines(parts)
 
 
-def _decompress_whole(name: str, data: bytes | bytearray, path: str, position: int) -> None:
+def _decompress_zstd(data: bytes | bytearray, path: str, position: int) -> None:
     import cramjam
 
     file = cramjam.File(path, read=False, write=True, truncate=False)
     try:
-        getattr(cramjam, name).decompress_into(data, file)
+        cramjam.zstd.decompress_into(data, file)
     except cramjam.DecompressionError as error:
-        has_all = name == "gzip" and len(_gzip_members(data)) < len(data)  # only bytes after the records are wrong
-        if "Broken pipe" not in str(error) and not has_all:
-            raise BadValueError(f"{name} data", position=position, found=str(error)) from None
+        if "Broken pipe" not in str(error):
+            raise BadValueError("zstd data", position=position, found=str(error)) from None
     finally:
         del file  # closes it, also while an error is on its way
 
 
 LZ4_FRAME_MAGIC = b"\x04\x22\x4d\x18"
 LZ4_FRAME_HEADER_BYTES = 7
+LZ4_HEAD_OF_CLIENTS = LZ4_FRAME_MAGIC + b"\x60\x40\x82"
+"""The header that Kafka's clients write."""
 LZ4_BLOCK_LENGTH_BYTES = 4
 LZ4_BLOCK_CHECKSUM_BYTES = 4
 LZ4_END_MARK = bytes(4)
-LZ4_INDEPENDENT_BLOCKS = 0x60
-"""Flags of a frame of version 1 whose blocks do not refer to each other, without content size, content checksum and dictionary."""
+LZ4_FLAGS_OF_KAFKA = 0x60
+"""A frame of version 1 whose blocks do not refer to each other; the reader of Kafka refuses others, and those with a dictionary."""
 LZ4_BLOCK_CHECKSUMS = 0x10
+LZ4_CONTENT_SIZE = 0x08
+LZ4_CONTENT_CHECKSUM = 0x04
+LZ4_CONTENT_SIZE_BYTES = 8
+LZ4_CONTENT_CHECKSUM_BYTES = 4
+LZ4_DESCRIPTOR_POSITION = 4
+"""Where the flags are, after the magic number."""
+LZ4_LENGTH_MASK = 0x7FFF_FFFF
+"""The highest bit of a length is that of a block which is not compressed."""
 LZ4_BLOCK_BYTES_MAX = {0x40: 64 << 10, 0x50: 256 << 10, 0x60: 1 << 20, 0x70: 4 << 20}
 """Largest block, by the byte after the flags."""
 
 
-def _decompressed_frame(read: Callable[[int], bytes | bytearray], path: str, position: int) -> bytes | None:
-    """Writes the first frame block by block: each is decompressed as a frame of its own. cramjam copies what it decompresses.
+def _lz4_head(read: Callable[[int], bytes | bytearray], magic: int, position: int) -> bytes:
+    """Reads the header of a frame, as far as it goes.
 
-    Returns:
-        None if it was written. Else the beginning of a frame whose blocks are not independent, or that is none: nothing of it was
-        written, and the rest of it was not read.
+    Raises:
+        BadValueError: Kafka's consumer refuses it.
     """
     head = bytes(read(LZ4_FRAME_HEADER_BYTES))
-    if not _has_independent_blocks(head):
-        return head
-    with open(path, "wb", buffering=WRITTEN_AT_ONCE_BYTES) as pipe:
-        _decompress_blocks(head, read, pipe, position)
-    return None
-
-
-def _has_independent_blocks(head: bytes) -> bool:
+    if len(head) == LZ4_FRAME_HEADER_BYTES and head[LZ4_DESCRIPTOR_POSITION] & LZ4_CONTENT_SIZE:
+        head += read(LZ4_CONTENT_SIZE_BYTES)
     if len(head) < LZ4_FRAME_HEADER_BYTES or not head.startswith(LZ4_FRAME_MAGIC):
-        return False
-    flags, block_size, checksum = head[LZ4_DESCRIPTOR_POSITION:]
-    if flags & ~LZ4_BLOCK_CHECKSUMS != LZ4_INDEPENDENT_BLOCKS or block_size not in LZ4_BLOCK_BYTES_MAX:
-        return False
-    return checksum == _header_checksum(head[LZ4_DESCRIPTOR_POSITION:-1])
+        raise BadValueError("lz4 data", position=position, expected="a frame", found="other bytes")
+    flags, block_size = head[LZ4_DESCRIPTOR_POSITION : LZ4_DESCRIPTOR_POSITION + 2]
+    of_kafka = flags & ~(LZ4_BLOCK_CHECKSUMS | LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM)
+    if of_kafka != LZ4_FLAGS_OF_KAFKA or block_size not in LZ4_BLOCK_BYTES_MAX:
+        raise BadValueError("flags of an lz4 frame", position=position, found=f"{flags:#x} {block_size:#x}")
+    # The writers of magic 0 took the checksum over the magic number, too (KAFKA-3160).
+    if magic and head[-1] != _header_checksum(head[LZ4_DESCRIPTOR_POSITION:-1]):
+        raise BadValueError("checksum of an lz4 header", position=position, found=head[-1])
+    return head
 
 
-def _decompress_blocks(head: bytes, read: Callable[[int], bytes | bytearray], pipe: BinaryIO, position: int) -> None:
+def _plain_head(head: bytes) -> bytes:
+    """The header of a frame without the size and the checksum of its content, which Kafka ignores."""
+    flags, block_size = head[LZ4_DESCRIPTOR_POSITION : LZ4_DESCRIPTOR_POSITION + 2]
+    descriptor = bytes((flags & ~(LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM), block_size))
+    return LZ4_FRAME_MAGIC + descriptor + bytes((_header_checksum(descriptor),))
+
+
+def _lz4_blocks(read: Callable[[int], bytes | bytearray], magic: int, position: int) -> Iterator[bytes]:
+    """What the blocks of the first frame have: each is decompressed as a frame of its own. cramjam copies what it decompresses.
+
+    Raises:
+        BadValueError: the frame does not follow its format, or Kafka's consumer refuses it. What came before was given.
+    """
     import cramjam
 
-    flags, block_size, _ = head[LZ4_DESCRIPTOR_POSITION:]
+    head = _lz4_head(read, magic, position)
+    flags, block_size = head[LZ4_DESCRIPTOR_POSITION : LZ4_DESCRIPTOR_POSITION + 2]
+    plain_head = _plain_head(head)
     checksum_bytes = LZ4_BLOCK_CHECKSUM_BYTES if flags & LZ4_BLOCK_CHECKSUMS else 0
     bytes_max = LZ4_BLOCK_BYTES_MAX[block_size]
     room = bytearray(bytes_max)
     while True:
         length = bytes(read(LZ4_BLOCK_LENGTH_BYTES))
         stored = int.from_bytes(length, "little") & LZ4_LENGTH_MASK
-        frame = head + length
+        frame = plain_head + length
         if len(length) == LZ4_BLOCK_LENGTH_BYTES:
             if not stored:  # the end mark, whatever its highest bit is
-                return
+                break
             block = read(min(stored, bytes_max) + checksum_bytes)
-            frame = b"".join((head, length, block, LZ4_END_MARK if len(block) == stored + checksum_bytes else b""))
+            frame = b"".join((plain_head, length, block, LZ4_END_MARK if len(block) == stored + checksum_bytes else b""))
         try:
             count = cramjam.lz4.decompress_into(frame, room)
         except cramjam.DecompressionError as error:  # also of a frame that was cut off
             raise BadValueError("lz4 data", position=position, found=str(error)) from None
-        with memoryview(room) as view:
-            pipe.write(view[:count])
+        yield bytes(memoryview(room)[:count])
+    if flags & LZ4_CONTENT_CHECKSUM and len(read(LZ4_CONTENT_CHECKSUM_BYTES)) < LZ4_CONTENT_CHECKSUM_BYTES:
+        raise _no_content_checksum(position)
+
+
+def _no_content_checksum(position: int) -> BadValueError:
+    return BadValueError("lz4 data", position=position, expected="a checksum of the content", found="the end")
 
 
 def _decompressed_block(block: bytes | bytearray, position: int) -> bytes:
@@ -280,46 +328,64 @@ def _check_next_stream(data: bytes | bytearray, at: int, position: int) -> None:
         raise BadVersionError("version of a snappy stream", position=position + at + 8, expected="1 or more", found=version)
 
 
-def _gzip_members(data: bytes | bytearray) -> bytes | bytearray:
-    """The members of a gzip stream, without bytes after them that begin no other one.
+def _gzip_parts(data: bytes | bytearray, position: int) -> Iterator[bytes]:
+    """What the members of a gzip stream have, in parts of at most 64 KiB.
 
-    If one is damaged or cut off, all of ``data``: the decoder reports what is wrong. Source: ``GZIPInputStream.readTrailer``, which
-    ignores errors in the header of another member only.
+    Bytes after a member that begin no other one are ignored, and so are flags of a header that are reserved. Source:
+    ``GZIPInputStream.readTrailer``, which ignores errors in the header of another member only.
+
+    Raises:
+        BadValueError: a member is damaged or cut off. What came before was given.
     """
-    at = 0
     with memoryview(data) as view:
-        while _has_gzip_header(data, at):
-            end = _end_of_member(view, at)
-            if end is None:
-                return data
-            at = end
-    return data[:at] if at else data
+        begin = _end_of_gzip_header(data, 0)
+        if begin is None:
+            raise BadValueError("gzip data", position=position, expected="a header", found="other bytes")
+        read_bytes = WRITTEN_AT_ONCE_BYTES
+        while begin is not None:
+            try:
+                end = yield from _gzip_member(view, begin, read_bytes)
+            except zlib.error as error:
+                raise BadValueError("gzip data", position=position, found=str(error)) from None
+            empty = EMPTY_GZIP_MEMBERS.match(data, end)
+            begin = _end_of_gzip_header(data, empty.end() if empty else end)
+            read_bytes = GZIP_READ_BYTES_LEAST
 
 
-def _end_of_member(view: memoryview, at: int) -> int | None:
-    """Where a gzip member ends; None if it is damaged or cut off. Its checksum and size are checked, too."""
-    reader = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    part_bytes = GZIP_PART_BYTES_LEAST
-    try:
-        while at < len(view):
-            part: memoryview | bytes = view[at : at + part_bytes]
-            at += len(part)
-            while part and not reader.eof:
-                reader.decompress(part, WRITTEN_AT_ONCE_BYTES)
-                part = reader.unconsumed_tail
-            if reader.eof:
-                return at - len(reader.unused_data)
-            part_bytes = min(2 * part_bytes, WRITTEN_AT_ONCE_BYTES)
-    except zlib.error:
-        return None
-    return None
+def _gzip_member(view: memoryview, at: int, read_bytes: int) -> Generator[bytes, None, int]:
+    """What a member has whose header ends at a position. Returns where it ends.
+
+    Raises:
+        zlib.error: it is damaged or cut off.
+    """
+    reader = zlib.decompressobj(-zlib.MAX_WBITS)
+    checksum = 0
+    size_bytes = 0
+    while at < len(view) and not reader.eof:
+        stored: memoryview | bytes = view[at : at + read_bytes]
+        at += len(stored)
+        read_bytes = min(2 * read_bytes, WRITTEN_AT_ONCE_BYTES)
+        while stored and not reader.eof:
+            part = reader.decompress(stored, WRITTEN_AT_ONCE_BYTES)
+            stored = reader.unconsumed_tail
+            if part:
+                checksum = zlib.crc32(part, checksum)
+                size_bytes += len(part)
+                yield part
+    at -= len(reader.unused_data)
+    end = at + GZIP_TRAILER_BYTES
+    if not reader.eof or end > len(view):
+        raise zlib.error("a member is cut off")
+    if view[at:end] != (checksum | (size_bytes & 0xFFFFFFFF) << 32).to_bytes(GZIP_TRAILER_BYTES, "little"):
+        raise zlib.error("a wrong checksum or size of a member")
+    return end
 
 
-def _has_gzip_header(data: bytes | bytearray, at: int) -> bool:
-    """Whether the header of a gzip member (RFC 1952) begins at a position, as ``GZIPInputStream.readHeader`` sees it."""
+def _end_of_gzip_header(data: bytes | bytearray, at: int) -> int | None:
+    """Where the header of a gzip member (RFC 1952) at a position ends, as ``GZIPInputStream.readHeader`` sees it; None if none is there."""
     begin = at
     if not data.startswith(GZIP_MAGIC_AND_METHOD, at) or len(data) - at < GZIP_HEADER_BYTES:
-        return False
+        return None
     flags = data[at + GZIP_FLAGS_POSITION]
     at += GZIP_HEADER_BYTES
     if flags & GZIP_HAS_EXTRA_FIELD:
@@ -328,13 +394,15 @@ def _has_gzip_header(data: bytes | bytearray, at: int) -> bool:
         if flags & has_text:
             zero = data.find(b"\0", at)
             if zero < 0:
-                return False
+                return None
             at = zero + 1
     if flags & GZIP_HAS_HEADER_CHECKSUM:
         stored = data[at : at + GZIP_HEADER_CHECKSUM_BYTES]
         checksum = zlib.crc32(data[begin:at]) & 0xFFFF
-        return stored == checksum.to_bytes(GZIP_HEADER_CHECKSUM_BYTES, "little")
-    return at <= len(data)
+        if stored != checksum.to_bytes(GZIP_HEADER_CHECKSUM_BYTES, "little"):
+            return None
+        at += GZIP_HEADER_CHECKSUM_BYTES
+    return at if at <= len(data) else None
 
 
 GZIP_MAGIC_AND_METHOD = b"\x1f\x8b\x08"
@@ -348,33 +416,37 @@ GZIP_HAS_COMMENT = 0x10
 GZIP_LENGTH_BYTES = 2
 GZIP_HEADER_CHECKSUM_BYTES = 2
 
-GZIP_PART_BYTES_LEAST = 64
-"""First part of a member that is decompressed. zlib copies what it does not need of a part, and members may have 20 bytes each."""
+GZIP_TRAILER_BYTES = 8
+
+EMPTY_GZIP_MEMBERS = re.compile(rb"(?:\x1f\x8b\x08\0.{6}\x03\0\0{8})+", re.DOTALL)
+"""Passed over at once: a million of them fit into a batch."""
+
+GZIP_READ_BYTES_LEAST = 64
+"""Bytes that are read at first of a member after another one. zlib copies what it does not need, and members may have 20 bytes each."""
 
 
-def _first_frame(codec: str, data: bytes | bytearray, magic: int) -> bytes | bytearray:
-    """The first frame of lz4 data, without the size and the checksum of its content, which Kafka ignores; other data as it is.
+def _first_frame(data: bytes | bytearray, magic: int, position: int) -> bytes | bytearray:
+    """The first frame of lz4 data, without the size and the checksum of its content, which Kafka ignores.
 
-    A frame that ends early, or whose header has a wrong checksum, is returned as it is. In magic 0 that checksum is replaced: its
-    writers took it over the magic number, too.
+    A frame that ends early is returned as it is: the decoder reports it.
+
+    Raises:
+        BadValueError: Kafka's consumer refuses it.
     """
-    if codec != "lz4" or len(data) < LZ4_FRAME_HEADER_BYTES or not data.startswith(LZ4_FRAME_MAGIC):
-        return data  # the decoder reports what is wrong
-    flags = data[LZ4_DESCRIPTOR_POSITION]
-    checksum_position = LZ4_DESCRIPTOR_POSITION + (10 if flags & LZ4_CONTENT_SIZE else 2)
-    end = _end_of_blocks(data, checksum_position + 1, flags)
-    is_whole = end is not None and end + (4 if flags & LZ4_CONTENT_CHECKSUM else 0) <= len(data)
-    is_plain = not flags & (LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM) and end == len(data) and data.endswith(LZ4_END_MARK)
-    if magic and (not is_whole or is_plain):
+    head = LZ4_HEAD_OF_CLIENTS
+    if not data.startswith(head):
+        head = _lz4_head(io.BytesIO(data).read, magic, position)
+    flags = head[LZ4_DESCRIPTOR_POSITION]
+    end = _end_of_blocks(data, len(head), flags)
+    if flags & LZ4_CONTENT_CHECKSUM and end is not None and end + LZ4_CONTENT_CHECKSUM_BYTES > len(data):
+        raise _no_content_checksum(position)
+    plain_head = head if head == LZ4_HEAD_OF_CLIENTS else _plain_head(head)
+    if end is None:
+        return plain_head + data[len(head) :]
+    if plain_head == head and end == len(data) and data.endswith(LZ4_END_MARK):
         return data
-    if magic and data[checksum_position] != _header_checksum(data[LZ4_DESCRIPTOR_POSITION:checksum_position]):
-        return data
-    if end is None or not is_whole:
-        return _lz4_header(data[LZ4_DESCRIPTOR_POSITION:checksum_position]) + data[checksum_position + 1 :]
-    kept = flags & ~(LZ4_CONTENT_SIZE | LZ4_CONTENT_CHECKSUM)
-    header = _lz4_header(bytes((kept, data[LZ4_DESCRIPTOR_POSITION + 1])))
-    blocks = data[checksum_position + 1 : end - LZ4_BLOCK_LENGTH_BYTES]
-    return b"".join((header, blocks, LZ4_END_MARK))  # Kafka ignores the highest bit of that mark, the decoder does not
+    # Kafka ignores the highest bit of the end mark, the decoder does not.
+    return b"".join((plain_head, data[len(head) : end - LZ4_BLOCK_LENGTH_BYTES], LZ4_END_MARK))
 
 
 def _end_of_blocks(data: bytes | bytearray, at: int, flags: int) -> int | None:
@@ -389,22 +461,8 @@ def _end_of_blocks(data: bytes | bytearray, at: int, flags: int) -> int | None:
     return None
 
 
-def _lz4_header(descriptor: bytes | bytearray) -> bytes:
-    """The header of a frame: magic number, flags, block descriptor, perhaps an int64 of content size, and the checksum of these."""
-    return LZ4_FRAME_MAGIC + bytes(descriptor) + bytes((_header_checksum(descriptor),))
-
-
 def _header_checksum(descriptor: bytes | bytearray) -> int:
     return _xxh32_of_few(descriptor) >> 8 & 0xFF
-
-
-LZ4_CONTENT_CHECKSUM = 0x04
-LZ4_CONTENT_SIZE = 0x08
-LZ4_LENGTH_MASK = 0x7FFF_FFFF
-"""The highest bit of a length is that of a block which is not compressed."""
-
-LZ4_DESCRIPTOR_POSITION = 4
-"""Where the flags are, after the magic number."""
 
 
 def _xxh32_of_few(data: bytes | bytearray) -> int:

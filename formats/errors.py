@@ -1,4 +1,4 @@
-"""What can be wrong with bytes.
+"""Errors about bytes that do not follow their format.
 
 ::
 

@@ -103,6 +103,8 @@ class FindingCause(Enum):
     """A copy in remote storage whose index or objects are damaged; its segment may be whole."""
     BROKEN_BATCHES = auto()
     """The batches of a segment are damaged."""
+    CHANGED_MEANWHILE = auto()
+    """It was deleted or changed after it was listed: another run reads what is there then."""
     CORRUPT_SNAPSHOT = auto()
     """A snapshot in a log directory does not parse."""
     DAMAGED_FILE = auto()
@@ -213,14 +215,22 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
         )
     if isinstance(error, GonePartitionError):
         severity = Severity.NOTE if error.is_deleted else Severity.FINDING
-        return Finding(GONE, severity, path, error.message, is_unread=not error.is_deleted, is_deleted=error.is_deleted)
+        return Finding(
+            GONE,
+            severity,
+            path,
+            error.message,
+            is_unread=not error.is_deleted,
+            is_deleted=error.is_deleted,
+            cause=FindingCause.CHANGED_MEANWHILE,
+        )
     if isinstance(error, GoneFileError):
-        return Finding(BUSY_LOG, Severity.NOTE, path, str(error) if error.path != path else error.message, is_unread=True)
+        return _busy_log(path, str(error) if error.path != path else error.message)
     if may_vanish and is_gone(error):
         from snaprebuild.storage.store import is_object  # heavy, and --help needs none of it
 
         if not is_object(error.path or path):
-            return Finding(BUSY_LOG, Severity.NOTE, error.path or path, "was deleted during the run", is_unread=True)
+            return _busy_log(error.path or path, "was deleted during the run")
     if isinstance(error, DamagedCopyError):
         return Finding(
             "tier-bad-copy", Severity.DAMAGED, error.path or path, error.message, is_unread=True, cause=FindingCause.BAD_COPY
@@ -240,6 +250,10 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
     is_unread = isinstance(error, ReadFailedError | OutOfMemoryError) or type(error) is SnaprebuildError
     message = str(error) if error.path is None else error.message
     return Finding(code, severity, error.path or path, message, is_unread=is_unread, cause=cause)
+
+
+def _busy_log(path: str, message: str) -> Finding:
+    return Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True, cause=FindingCause.CHANGED_MEANWHILE)
 
 
 def is_gone(error: SnaprebuildError) -> bool:

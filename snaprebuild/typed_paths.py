@@ -15,6 +15,8 @@ ABSENT = "does not exist"
 _PROVIDED = re.compile(r"\$\{[^{}]*\}")
 _STORE = re.compile(r"s3(?::/(?!/)|//|:(?!/))(?=[a-z0-9])")
 """A location in an object store with a typing error."""
+_ARN = re.compile(r"arn:aws[a-z-]*:s3:::(?=[a-z0-9])")
+"""The name of a bucket, or of an object, in policies of Amazon."""
 _VARIABLE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(?!/)")
 """A URL that lacks a slash."""
@@ -35,7 +37,7 @@ def check_scheme(path: str) -> None:
         UsageError: it is one.
     """
     first = path.partition("/")[0]
-    store = _STORE.match(path)
+    store = _STORE.match(path) or _ARN.match(path)
     if store is not None and (lacks_slash(path) or not os.path.lexists(first)):
         raise UsageError(
             f"is no location in an object store: write s3://{path[store.end() :]}; a local path is ./{path}", path=path
@@ -71,10 +73,12 @@ def unexpanded_part(path: str) -> str | None:
 
 
 def absent_text(path: str) -> str:
-    """That an argument of the command line does not exist, and what to write instead if the shell left a part of it as it was."""
+    """The error for an argument that does not exist, and what to write instead if the shell left a part of it as it was."""
     part = unexpanded_part(path)
     if part is None:
-        store = _STORE.match(path)
+        store = _STORE.match(path) or _ARN.match(path)
+        if store is None and any(character in path for character in "*?["):
+            return f"{ABSENT}: the shell replaces a pattern without quotes by the names that are there, and none is"
         if store is None:
             return f"{ABSENT}: a file of this machine is expected" if path.startswith("s3://") else ABSENT
         return f"{ABSENT}: write s3://{path[store.end() :]}"

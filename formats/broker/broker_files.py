@@ -263,7 +263,7 @@ def _refused(entry: Property, expected: object) -> BadValueError:
 
 
 def _check_required(meta: MetaProperties) -> None:
-    """What each version must hold (``MetaProperties.Builder.build``)."""
+    """The keys that each version must have (``MetaProperties.Builder.build``)."""
     if meta.version > 0 and meta.node_id is None:
         raise BadValueError("node.id", expected=f"an int32 in version {meta.version}", found="nothing")
     if meta.version == 1 and meta.cluster_id is None:

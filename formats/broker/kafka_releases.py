@@ -1,4 +1,4 @@
-"""What releases of Kafka write and support: feature levels, versions of files and of messages.
+"""Formats and features of each release of Kafka: feature levels, versions of files and of messages.
 
 Source: ``QuorumFeatures``, ``MetadataVersion``, ``Feature``, and the classes and schemas of files, of Kafka 2.4 to 4.4.
 ``scripts/kafka/release_catalogue.py`` writes ``formats/schemas/kafka-releases.json``.
@@ -68,7 +68,7 @@ def _catalogue() -> _ReleaseCatalogue:
 
 
 def _value_in(history: list[list[Any]], release: str) -> list[Any]:
-    """What is true in a release; empty if the release does not know it."""
+    """The value in a release; empty if the release does not know it."""
     past = [state for state in history if release_number(state[0]) <= release_number(release)]
     return past[-1][1:] if past else []
 

@@ -228,11 +228,11 @@ def _message_value(type_id: int, data: bytes, version: int, position: int) -> Co
 
 def _leader_change(message: Message) -> LeaderChange:
     has_directories = message["version"] >= FIRST_WITH_DIRECTORIES
-    voters, granting = (
-        tuple(Voter(each["voterId"], each["voterDirectoryId"] if has_directories else None) for each in message[name])
-        for name in ("voters", "grantingVoters")
-    )
-    return LeaderChange(message["version"], message["leaderId"], voters, granting)
+
+    def voters_of(field: str) -> tuple[Voter, ...]:
+        return tuple(Voter(each["voterId"], each["voterDirectoryId"] if has_directories else None) for each in message[field])
+
+    return LeaderChange(message["version"], message["leaderId"], voters_of("voters"), voters_of("grantingVoters"))
 
 
 def _voter(message: Message) -> Voter:

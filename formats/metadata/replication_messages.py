@@ -104,7 +104,7 @@ class ProposedPartition:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitionRequest:
-    """What a leader sends to the controller.
+    """The request of a leader to the controller.
 
     Attributes:
         broker_id: of the leader.

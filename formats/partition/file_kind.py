@@ -34,7 +34,7 @@ HEAD_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class KindOfName:
-    """What a name shows.
+    """The facts that a name shows.
 
     Attributes:
         kind: None if the name does not show it.

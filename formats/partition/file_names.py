@@ -96,7 +96,7 @@ class DumpedKind(enum.StrEnum):
 
 
 class FileKind(enum.Enum):
-    """What a file in a partition directory is."""
+    """The kind of a file in a partition directory."""
 
     LOG = ".log"
     OFFSET_INDEX = ".index"

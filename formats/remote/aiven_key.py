@@ -23,7 +23,7 @@ __all__ = ["AivenKey", "AivenObject", "aiven_key", "parse_aiven_key"]
 
 
 class AivenObject(StrEnum):
-    """What an object holds, by the suffix of its key; in the order in which they are written."""
+    """The content of an object, by the suffix of its key; in the order in which they are written."""
 
     LOG = "log"
     INDEXES = "indexes"

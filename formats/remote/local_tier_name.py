@@ -20,7 +20,7 @@ __all__ = ["LocalTierFile", "LocalTierName", "parse_local_tier_name"]
 
 
 class LocalTierFile(StrEnum):
-    """What a file holds, by its suffix."""
+    """The content of a file, by its suffix."""
 
     LOG = ".log"
     OFFSET_INDEX = ".index"

@@ -115,7 +115,7 @@ def of_files(name: str, options: argparse.Namespace) -> Iterator[Row]:
 
 
 def add(here: Path, count: int, names: str, *, is_store: bool) -> None:
-    """This many files."""
+    """Adds files of a count."""
     fd = os.open(here, os.O_RDONLY)
     try:
         for number in range(count):

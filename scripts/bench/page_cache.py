@@ -30,7 +30,7 @@ LOOKS_SECONDS = 0.02
 MIB = 1 << 20
 START = "from snaprebuild.cli.main import main; main()"
 OLD_KERNEL = f"from snaprebuild.storage.io_limits import page_cache; page_cache._dontcache_is_trusted = lambda: False; {START}"
-"""As on a kernel before 6.16: in one process, as workers would not know."""
+"""Behaves as a kernel before 6.16 in one process, because workers would not know."""
 WAYS = {
     "as it is": (START, ()),
     "older kernels": (OLD_KERNEL, ("--jobs", "1")),

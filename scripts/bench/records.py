@@ -227,7 +227,7 @@ def produce(node: KafkaNode, codec: str, mebibytes: int) -> int:
 
 
 def consume(address: str, count: str) -> dict[str, float]:
-    """With librdkafka, in this process."""
+    """Consumes with librdkafka, in this process."""
     from confluent_kafka import Consumer, TopicPartition
 
     begun = time.process_time()

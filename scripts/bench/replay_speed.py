@@ -67,7 +67,7 @@ COLD_LOOP = "cold: loop that only reads, cache left"
 COLD = {"headers": "cold: rebuild index, cache left", "CRC": "cold: rebuild index crc, cache left"}
 COLD_SHARE_MIN = 0.85
 COLD_BYTES_PER_SECOND_MAX = 600e6
-"""Of what the loop gets, on disks up to this rate: above it one processor, and not the disk, decides."""
+"""The share of the loop counts on disks up to this rate: above it one processor, and not the disk, decides."""
 TWO = "rebuild index 2 workers"
 PROMISES = {
     "16 KiB": (

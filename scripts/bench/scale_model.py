@@ -35,13 +35,13 @@ PLAN_BYTES = 2_200
 """Bytes of memory in the driver's Python for each segment after the plan, its listing included. A partition had 10 segments, as in
 the model; with 100 it was 990."""
 TASK_ROW_BYTES = 1_680
-"""The same for each segment of a wave, in addition: its task, its row, and that row in Arrow."""
+"""Memory of the driver for each segment of a wave, in addition: its task, its row, and that row in Arrow."""
 RESULT_BYTES = 440
-"""The same for the result of each boundary; of two waves."""
+"""Memory of the driver for the result of each boundary; of two waves."""
 LISTING_SECONDS = 310e-6
 """For each segment, in addition to the time of the store: the driver, one thread, measured while other work ran."""
 SUMMARY_BYTES = 76
-"""Of a summary, for each producer in its segment, uncompressed; measured with 1,000 producers."""
+"""Bytes of a summary for each producer in its segment, uncompressed; measured with 1,000 producers."""
 OBJECTS_OF_A_SEGMENT = 4
 
 GET_PRICE = 0.0004e-3

@@ -23,7 +23,7 @@ from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.partition_dir import PartitionDir, list_partition_dir
 
 DISK_BYTES_PER_SECOND = 150_000_000
-"""Of a spinning disk at its middle."""
+"""Rate of a spinning disk at its middle."""
 
 DISKS = (1, 2, 4)
 SHARE_MIN = 0.85

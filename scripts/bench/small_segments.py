@@ -16,7 +16,7 @@ from make_partition import Shape, make_partition
 SEGMENTS = 2048
 SEGMENT_BYTES = 16 << 10
 PARTITIONS = 20_000
-"""Of three segments of 4 KiB."""
+"""Partitions of three segments of 4 KiB."""
 
 
 @dataclass(frozen=True)

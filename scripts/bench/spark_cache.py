@@ -71,7 +71,7 @@ def measured(do: Callable[[], Any]) -> tuple[float, float]:
 
 
 def size_mib(directory: str) -> float:
-    """Of all files."""
+    """Size of all files of a directory."""
     return sum(path.stat().st_size for path in Path(directory).rglob("*") if path.is_file()) / 2**20
 
 

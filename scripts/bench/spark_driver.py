@@ -44,7 +44,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = "s3://fleet/logs"
 AS_OF_MS = 1_700_000_000_000
 OFFSETS = 1000
-"""Of a segment."""
+"""Offsets of a segment."""
 FLEET = "SNAPREBUILD_BENCH_FLEET"
 """Variable with the number of partitions, that of segments in each, and the listed bytes of a segment."""
 

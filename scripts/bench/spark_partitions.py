@@ -75,7 +75,7 @@ class BareWorkers:
     cores: int
 
     def __call__(self, tasks: Sequence[PartitionTask]) -> None:
-        """As an engine."""
+        """Runs tasks as an engine does."""
         whole = [WholePartition.of(number, task, task.job(), task.tasks()) for number, task in enumerate(tasks)]
         placed = pack([each.cost_bytes for each in whole], self.cores)
         table = read_rows.table_of(whole, placed)

@@ -317,7 +317,7 @@ def object_store(place: Path) -> Iterator[str]:
 
 
 def spread(session: object, tasks: int) -> None:
-    """This many tasks of Python that do nothing."""
+    """Runs tasks of Python that do nothing."""
     session.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long").collect()  # type: ignore[attr-defined]
 
 

@@ -10,11 +10,8 @@ first that differs ends it with exit code 1.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import re
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,7 +22,7 @@ from kafka_release import RELEASES
 from kinds_of_data import Kind, retry, write_kind
 from log_dirs import snapshot_name
 from stuck_topic import BAD, COPIED, OLD, PARTITION, SEGMENT_BYTES, TIERED, TOPIC, UPLOAD_SECONDS, WrittenData, write_data
-from transcript import NotAsExpectedError, Transcript
+from transcript import Transcript, demonstration, parser_of
 
 NEW = ("3.9.2", "3.6.2")
 ONE_LOG_DIR = "3.6.2"
@@ -190,28 +187,21 @@ class Scenario:
         return answer
 
 
-def main() -> int:
-    """Reports the run; exit code 1 at the first step that differs."""
-    parser = argparse.ArgumentParser(prog="scripts/demo/install_scenario.py", description=__doc__)
+def main() -> None:
+    """The command."""
+    parser = parser_of("scripts/demo/install_scenario.py", __doc__)
     parser.add_argument("--to", choices=NEW, default=NEW[0], metavar="VERSION", help=f"of {', '.join(NEW)}; default: {NEW[0]}")
-    parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what commands print")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="work here, and leave everything; default: a temporary directory")
     options = parser.parse_args()
-    work = Path(tempfile.mkdtemp(prefix="demo-install-")) if options.keep is None else options.keep.resolve()
-    work.mkdir(parents=True, exist_ok=True)
-    other = Path(tempfile.mkdtemp(prefix="demo-install-", dir=MEMORY if MEMORY.is_dir() else work))
-    (work / "d2").symlink_to(other)
-    try:
-        Scenario(work, Transcript(work, quiet=options.quiet, elsewhere=(other, "d2")), options.to).run()
-    except (NotAsExpectedError, AssertionError) as error:
-        sys.stderr.write(f"demo-install: {re.sub(re.escape(str(work)) + '/', '', str(error))}\n")
-        return 1
-    finally:
-        if options.keep is None:
-            shutil.rmtree(other, ignore_errors=True)
-            shutil.rmtree(work, ignore_errors=True)
-    return 0
+    with demonstration(options, "demo-install") as transcript:
+        other = Path(tempfile.mkdtemp(prefix="demo-install-", dir=MEMORY if MEMORY.is_dir() else transcript.work))
+        (transcript.work / "d2").symlink_to(other)
+        transcript.elsewhere = (other, "d2")
+        try:
+            Scenario(transcript.work, transcript, options.to).run()
+        finally:
+            if options.keep is None:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

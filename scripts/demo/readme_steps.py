@@ -9,20 +9,14 @@ the first that differs ends it with exit code 1.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import re
-import shutil
-import signal
-import sys
-import tempfile
 import time
 from pathlib import Path
 
 from kafka_node import KafkaNode
 from log_dirs import snapshot_name
 from stuck_topic import COPIED, OLD, PARTITION, TIERED, TOPIC, UPLOAD_SECONDS, WrittenData, write_data
-from transcript import NotAsExpectedError, Transcript
+from transcript import Transcript, demonstration, parser_of
 
 NEW = "3.9.2"
 PROTOCOL = {"inter.broker.protocol.version": "2.7"}
@@ -136,25 +130,12 @@ class ReadmeSteps:
             time.sleep(0.2)
 
 
-def main() -> int:
-    """The command; exit code 1 at the first step that differs."""
-    parser = argparse.ArgumentParser(prog="scripts/demo/readme_steps.py", description=__doc__)
-    parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what commands print")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="work here, and leave everything; default: a temporary directory")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    work = Path(tempfile.mkdtemp(prefix="demo-readme-")) if options.keep is None else options.keep.resolve()
-    work.mkdir(parents=True, exist_ok=True)
-    try:
-        ReadmeSteps(work, Transcript(work, quiet=options.quiet)).run()
-    except (NotAsExpectedError, AssertionError) as error:
-        sys.stderr.write(f"demo-readme: {re.sub(re.escape(str(work)) + '/', '', str(error))}\n")
-        return 1
-    finally:
-        if options.keep is None:
-            shutil.rmtree(work, ignore_errors=True)
-    return 0
+def main() -> None:
+    """The command."""
+    options = parser_of("scripts/demo/readme_steps.py", __doc__).parse_args()
+    with demonstration(options, "demo-readme") as transcript:
+        ReadmeSteps(transcript.work, transcript).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,12 +10,9 @@ Each step checks itself; the first that differs ends it with exit code 1. Needs 
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import signal
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -40,7 +37,7 @@ from tiered_topics import (
     remote_bases,
     wait_until,
 )
-from transcript import NotAsExpectedError, Transcript
+from transcript import Transcript, demonstration, parser_of
 
 VERSION = "4.3.1"
 KEPT = "orders"
@@ -344,25 +341,12 @@ def _empty_snapshot(store: ObjectStore, location: str, number: int) -> None:
     store.put(f"{location}/{manifest_key}", json.dumps(manifest, separators=(",", ":")).encode())
 
 
-def main() -> int:
-    """The command; exit code 1 at the first step that differs."""
-    parser = argparse.ArgumentParser(prog="scripts/demo/remote_storage.py", description=__doc__)
-    parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what commands print")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="work here, and leave everything; default: a temporary directory")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    work = Path(tempfile.mkdtemp(prefix="demo-remote-storage-")) if options.keep is None else options.keep.resolve()
-    work.mkdir(parents=True, exist_ok=True)
-    try:
-        RemoteStorage(work, Transcript(work, quiet=options.quiet)).run()
-    except (NotAsExpectedError, AssertionError) as error:
-        sys.stderr.write(f"demo-remote-storage: {str(error).replace(f'{work}/', '')}\n")
-        return 1
-    finally:
-        if options.keep is None:
-            shutil.rmtree(work, ignore_errors=True)
-    return 0
+def main() -> None:
+    """The command."""
+    options = parser_of("scripts/demo/remote_storage.py", __doc__).parse_args()
+    with demonstration(options, "demo-remote-storage") as transcript:
+        RemoteStorage(transcript.work, transcript).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,18 +9,12 @@ differs ends it with 1.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import itertools
 import re
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,7 +23,7 @@ from counted_traffic import PARTITIONS, PLAIN, RECORDS_IN_TRANSACTION, TRANSACTE
 from kafka_node import KafkaNode
 from log_dirs import snapshot_name, tree
 from three_brokers import Release, broker_at, broker_dirs, running_release
-from transcript import NotAsExpectedError, Transcript
+from transcript import NotAsExpectedError, Transcript, demonstration, parser_of
 
 HERE = Path(__file__).resolve().parents[2] / "tests" / "deploy"
 OLD = Release("2.7.2", "2.7")
@@ -317,34 +311,12 @@ def _shown(output: str) -> Iterator[str]:
                 yield f"  {text}"
 
 
-@contextmanager
-def _directory(keep: Path | None) -> Iterator[Path]:
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        yield keep.resolve()
-        return
-    work = Path(tempfile.mkdtemp(prefix="demo-rolling-upgrade-")).resolve()
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def main() -> int:
-    """The command; exit code 1 at the first step that differs."""
-    parser = argparse.ArgumentParser(prog="scripts/demo/rolling_upgrade.py", description=__doc__)
-    parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what the plays print")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="work here, and leave everything; default: a temporary directory")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    with _directory(options.keep) as work:
-        try:
-            RollingUpgrade(work, Transcript(work, quiet=options.quiet)).run()
-        except (NotAsExpectedError, AssertionError, subprocess.TimeoutExpired) as error:
-            sys.stderr.write(f"demo-rolling-upgrade: {str(error).replace(f'{work}/', '')}\n")
-            return 1
-    return 0
+def main() -> None:
+    """The command."""
+    options = parser_of("scripts/demo/rolling_upgrade.py", __doc__).parse_args()
+    with demonstration(options, "demo-rolling-upgrade") as transcript:
+        RollingUpgrade(transcript.work, transcript).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,15 +9,11 @@ with exit code 1.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import re
 import shutil
-import signal
-import sys
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +22,7 @@ from kafka_node import KafkaNode
 from kafka_release import RELEASES
 from kinds_of_data import Kind, LastBatch, retry, write_kind, write_to_be_retried
 from log_dirs import EMPTY_SNAPSHOT, entries_in, snapshot_name
-from transcript import Transcript
+from transcript import Transcript, demonstration, parser_of
 from wire import Wire
 
 OLD = "2.7.2"
@@ -311,34 +307,21 @@ class Scenario:
             node.stop_all()
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="scripts/demo/stuck_topic.py", description=__doc__)
+    parser = parser_of("scripts/demo/stuck_topic.py", __doc__)
     tiered = [version for version, release in RELEASES.items() if release.has_tiering]
     parser.add_argument(
         "--to", choices=tiered, default="3.9.2", help="the release that the broker is upgraded to (default: %(default)s)"
     )
     follower = "also a second broker, whose replica starts from remote storage and forgets its producers; in KRaft only"
     parser.add_argument("--follower", action="store_true", help=follower)
-    parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what the commands print")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="work in this directory, which must not exist, and leave it")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     if options.follower and RELEASES[options.to].zookeeper is not None:
         parser.error("--follower goes with a release in KRaft: --to 4.3.1 or --to 4.4.0")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    work = options.keep or Path(tempfile.mkdtemp(prefix="demo-stuck-topic-"))
-    if options.keep:
-        work.mkdir(parents=True)
-    transcript = Transcript(work.resolve(), quiet=options.quiet)
-    try:
-        Scenario(work.resolve(), options.to, transcript, with_follower=options.follower).run()
-    except Exception as error:  # whatever it is: the exit code shows
-        sys.stderr.write(f"demo-stuck-topic: {type(error).__name__}: {error}\nleft for a look: {work}\n")
-        return 1
-    if not options.keep:
-        shutil.rmtree(work)
-    return 0
+    with demonstration(options, "demo-stuck-topic") as transcript:
+        Scenario(transcript.work, options.to, transcript, with_follower=options.follower).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

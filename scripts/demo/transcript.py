@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from snaprebuild.findings import pluralize
@@ -27,14 +32,16 @@ class NotAsExpectedError(Exception):
 class Transcript:
     """Prints as it goes.
 
-    ``work`` is left out of what is shown: it is gone afterwards. So is ``elsewhere``: a directory outside of it, and how it is called.
+    Attributes:
+        work: the directory of the demonstration. What is shown leaves it out: it is gone afterwards.
+        elsewhere: a directory outside of it, and how it is shown.
     """
 
-    def __init__(self, work: Path, *, quiet: bool = False, elsewhere: tuple[Path, str] | None = None) -> None:
+    def __init__(self, work: Path, *, quiet: bool = False) -> None:
         self.checks = 0
-        self._work = work
+        self.work = work
+        self.elsewhere: tuple[Path, str] | None = None
         self._quiet = quiet
-        self._elsewhere = elsewhere
         self._steps = 0
         self._began = time.monotonic()
 
@@ -48,9 +55,9 @@ class Transcript:
         """Prints what somebody else said: the first lines of it."""
         if self._quiet:
             return
-        if self._elsewhere is not None:
-            text = text.replace(str(self._elsewhere[0]), self._elsewhere[1])
-        lines = [line.rstrip() for line in text.replace(f"{self._work}/", "").splitlines()]
+        if self.elsewhere is not None:
+            text = text.replace(str(self.elsewhere[0]), self.elsewhere[1])
+        lines = [line.rstrip() for line in text.replace(f"{self.work}/", "").splitlines()]
         if len(lines) > LINES_SHOWN:
             lines = [*lines[:LINES_SHOWN], f"... and {pluralize(len(lines) - LINES_SHOWN, 'line')} more"]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
@@ -94,7 +101,7 @@ class Transcript:
         self._show_command(arguments)
         saved = () if document is None else ("--save-json", document)
         command = self._command(*arguments, *saved)
-        done = subprocess.run(command, cwd=self._work, env=self._environment(), capture_output=True, text=True, check=False)
+        done = subprocess.run(command, cwd=self.work, env=self._environment(), capture_output=True, text=True, check=False)
         self.show(_answer_of(done.stdout) if answer_only else done.stdout)
         if done.returncode != 0 and not answer_only:
             self._show_errors(done.stderr)
@@ -112,7 +119,7 @@ class Transcript:
         self._show_command(shown)
         return subprocess.Popen(
             self._command(*arguments),
-            cwd=self._work,
+            cwd=self.work,
             env=self._environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -122,13 +129,13 @@ class Transcript:
         self.show(f"$ snaprebuild {' '.join(self._words(arguments))}")
 
     def _words(self, arguments: Sequence[object]) -> list[str]:
-        return [str(each.relative_to(self._work) if isinstance(each, Path) else each) for each in arguments]
+        return [str(each.relative_to(self.work) if isinstance(each, Path) else each) for each in arguments]
 
     def _command(self, *arguments: object) -> list[str]:
         return [sys.executable, "-X", "snaprebuild_program=snaprebuild", "-m", "snaprebuild", *self._words(arguments)]
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "XDG_STATE_HOME": str(self._work / "state"), "COLUMNS": "200"}
+        return {**os.environ, "XDG_STATE_HOME": str(self.work / "state"), "COLUMNS": "200"}
 
     def _show_errors(self, text: str) -> None:
         """Findings and errors. They are long lines, which are wrapped as a terminal does."""
@@ -146,6 +153,33 @@ class Transcript:
             sys.stdout.write(f"{name.ljust(width)}  {value}\n")
         took = time.monotonic() - self._began
         sys.stdout.write(f"\n{self._steps} steps, {self.checks} checks, each as expected, {took:.0f} s\n")
+
+
+def parser_of(program: str, description: str | None) -> argparse.ArgumentParser:
+    """The options of every demonstration: ``--quiet`` and ``--keep``."""
+    parser = argparse.ArgumentParser(prog=program, description=description)
+    parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what commands print")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="work here, and leave everything; default: a temporary directory")
+    return parser
+
+
+@contextmanager
+def demonstration(options: argparse.Namespace, name: str) -> Iterator[Transcript]:
+    """A transcript and its directory, which is removed at the end without ``--keep``.
+
+    Raises:
+        SystemExit: with exit code 1 at the first step that differs, after its error was printed. SIGTERM ends what was started.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    work = Path(tempfile.mkdtemp(prefix=f"{name}-")).resolve() if options.keep is None else options.keep.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        yield Transcript(work, quiet=options.quiet)
+    except (NotAsExpectedError, AssertionError, subprocess.TimeoutExpired) as error:
+        sys.exit(f"{name}: {str(error).replace(f'{work}/', '')}")
+    finally:
+        if options.keep is None:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _answer_of(text: str) -> str:

@@ -194,7 +194,7 @@ def purpose(name: str) -> str:
     """The sentence that describes a schema."""
     schema = schemas()[name]
     text = schema.get("description", "")
-    if not text.startswith("What "):
+    if not text.startswith("The JSON document of "):
         text = schema["title"].partition(", snaprebuild.")[0] + (f": {text}" if text else "")
     return cell(text).rstrip(".") + "."
 

@@ -140,7 +140,7 @@ def entries(data: bytes) -> list[ProducerEntry]:
 
 
 def without_files(*names: str) -> Callable[[Files], None]:
-    """These files are gone."""
+    """A change that removes files."""
 
     def change(files: Files) -> None:
         for name in names:

@@ -39,7 +39,7 @@ INPUT_BYTES_MAX = 16_384
 VERB_BYTES_MAX = 2048
 """Twelve edits fill some hundred bytes; the rest is for texts."""
 HANG_SECONDS = 60
-"""Of the clock, on a machine that others use, too; an input takes some ms."""
+"""Seconds by the clock, on a machine that others use, too; an input takes some ms."""
 RSS_MIB_MAX = 2048
 SECONDS_LEAST = 2
 DID_NOT_RUN = 99

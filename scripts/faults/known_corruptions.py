@@ -143,7 +143,7 @@ def twice_in_a_snapshot(files: Files) -> None:
 
 
 def snapshot_of(rows: list[ProducerEntry]) -> bytes:
-    """Also what no broker would write."""
+    """A snapshot of any entries, also of such that no broker would write."""
     values = [tuple(getattr(row, name) for name in ProducerEntry.__struct_fields__) for row in rows]
     checked = struct.pack(">i", len(rows)) + b"".join(struct.pack(">qhiqiqiq", *row) for row in values)
     return struct.pack(">hI", 1, crc32c(checked)) + checked
@@ -391,7 +391,10 @@ CORRUPTIONS: dict[str, Corruption] = {
         [refused(SOURCE, "source-rejected", "topic-id")],
     ),
     "phantom-upload": Corruption(
-        "tier", "a copy was announced twice, and each upload ended in an exception", two_attempts, [wrong(INVENTORY, "tier-phantom")]
+        "tier",
+        "a copy was announced twice, and each upload ended in an exception",
+        two_attempts,
+        [wrong(INVENTORY, "tier-phantom")],
     ),
     "unfinished-upload": Corruption(
         "tier", "a copy was announced, and half of it is there", half_a_copy, [noted(INVENTORY, "tier-unfinished")]

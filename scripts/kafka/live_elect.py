@@ -18,7 +18,7 @@ OLD = {"free": (1, 2), "leads": (2, 3), "sound": ()}
 """Topics, and the nodes whose replica lacks its old snapshots."""
 
 REPLICAS = {"free": [1, 2, 3], "leads": [2, 1, 3], "sound": [1, 2, 3]}
-"""As they are ordered at the beginning, the preferred leader first; of ``leads`` node 1 leads all the same."""
+"""Replicas in their order at the beginning, the preferred leader first; of ``leads`` node 1 leads all the same."""
 
 RECORDS = 800
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"

@@ -81,7 +81,7 @@ def _pairs(settings: list[str]) -> dict[str, object]:
 
 
 def _node(directory: Path) -> KafkaNode:
-    """That of a directory in which one was started."""
+    """The node of a directory in which one was started."""
     file = directory / RELEASE_FILE
     if not file.exists():
         raise UsageError(f"{directory}: no broker was started here")

@@ -73,11 +73,11 @@ class Tree:
 
     root: Path
     python: str
-    """Of the program that starts the interpreter, below the root."""
+    """Path of the program that starts the interpreter, below the root."""
     command: str = "bin/snaprebuild"
-    """Of the program that starts the command: the same one, which looks at its name."""
+    """Path of the program that starts the command: the same one, which looks at its name."""
     interpreter: str = "bin/interpreter"
-    """Of the interpreter itself."""
+    """Path of the interpreter itself."""
     libraries: dict[str, Path] = field(default_factory=dict)
     """Shared libraries of the building system, by their names in ``lib/``: where each came from."""
 
@@ -294,7 +294,7 @@ def write_archive(tree: Tree, out: Path, epoch: int, extra_files: Mapping[str, P
     paths = {path.relative_to(tree.root).as_posix(): path for path in tree.root.rglob("*")} | dict(extra_files)
     with (
         out.open("wb") as file,
-        gzip.GzipFile("", "wb", 9, file, mtime=epoch) as packed,
+        gzip.GzipFile("", "wb", 6, file, mtime=epoch) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
     ):
         for name, path in [("", tree.root), *sorted(paths.items())]:

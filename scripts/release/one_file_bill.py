@@ -40,12 +40,12 @@ class Part:
     name: str
     version: str
     license: str
-    """As SPDX writes it, from what it says itself."""
+    """License in the form of SPDX, from the metadata of the package."""
     url: PackageURL
     files: tuple[Path, ...]
     """Below the tree; none for what is compiled into the launcher, or not listed one by one."""
     notice: str
-    """Its licence and whom it names."""
+    """The licence of the package, and the people whom it names."""
 
 
 def parts_of(tree: Tree, archives: Sequence[Path]) -> list[Part]:

@@ -37,7 +37,7 @@ LOCKS = (BUNDLED, TOOLS)
 PYTHONS = ("3.11", "3.12", "3.13")
 MACHINES = ("x86_64", "aarch64")
 GLIBC_MINORS = range(36, 4, -1)
-"""Of manylinux, the newest first, as pip itself prefers: Debian 12 has glibc 2.36."""
+"""Minor versions of glibc in manylinux, the newest first, as pip itself prefers: Debian 12 has glibc 2.36."""
 
 HEAD = """\
 # Written by scripts/release/package_locks.py. {about}

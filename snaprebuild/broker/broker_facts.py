@@ -39,21 +39,20 @@ def log_dir_facts(state: LogDirState, shutdown: Shutdown, partitions: int) -> Lo
         shutdown: how its broker stopped.
         partitions: how many are in it.
     """
-    meta = state.meta
     names = _names(state)
     return LogDirFacts(
         path=state.path,
         shutdown=shutdown,
         meta=_meta_state(state),
-        cluster_id=None if meta is None else meta.cluster_id,
-        node_id=None if meta is None else meta.node_id,
+        cluster_id=state.cluster_id,
+        node_id=state.node_id,
         malformed_checkpoints=tuple(name for name in state.malformed if name != META_PROPERTIES),
         unreadable_files=state.unreadable,
         foreign_directories=tuple(foreign_directories(state)),
         strays=tuple(name for name in names if name.endswith(DirectoryForm.STRAY.value)),
         has_index_cache=REMOTE_LOG_INDEX_CACHE in names,
         has_metadata_log=_has_metadata_log(state),
-        directory_id=None if meta is None else meta.directory_id,
+        directory_id=state.directory_id,
         partitions=partitions,
     )
 

@@ -16,7 +16,7 @@ TAKE_ANOTHER_REPLICA = (
     "Copy the partition from a replica in sync, "
     "or, if another replica is in sync, remove the directory and let Kafka fetch it again"
 )
-"""What an operator does where this replica has lost records."""
+"""The remedy for a replica that has lost records."""
 
 LEADER_EPOCHS_REMEDY = (
     "Copy leader-epoch-checkpoint from a replica in sync while the broker is stopped, "
@@ -25,7 +25,7 @@ LEADER_EPOCHS_REMEDY = (
 
 
 class FateKind(StrEnum):
-    """What happens. The order is that of a result: the worst first."""
+    """The kind of a fate, the worst first."""
 
     NO_START = "no-start"
     """The broker exits, at each start."""
@@ -133,7 +133,7 @@ class StartFate(Part, frozen=True):
     releases: str | None
     """Kafka releases with this fate; null for all that can start the broker."""
     log_line: str
-    """What Kafka logs, or throws."""
+    """The line that Kafka logs, or the exception that it throws."""
     remedy: str
     in_sync: tuple[int, ...]
     """Ids of the other replicas that are in sync, as far as a metadata log shows."""

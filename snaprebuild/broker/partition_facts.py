@@ -126,7 +126,7 @@ class FactsReader:
             remote_storage=remote_storage,
             is_served=is_served,
             form=directory.name.form,
-            directory_id=None if log_dir.meta is None else log_dir.meta.directory_id,
+            directory_id=log_dir.directory_id,
             has_swapped=bool(directory.swapped),
             swap_range=self._swap_range() if is_stopped and directory.swapped else None,
         )

@@ -65,7 +65,7 @@ def partition_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
 
 
 def _of_the_log(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
-    """What becomes of the records, the snapshots and the leader epochs."""
+    """The fate of the records, the snapshots and the leader epochs."""
     if partition.has_swapped:
         return _swap_finished(partition, broker)  # other segments take the place of those of the listing
     return [

@@ -281,4 +281,4 @@ _CHECKS_THAT_END_A_START: tuple[Callable[[PartitionFacts], list[Ending]], ...] =
     _end_throws,
     _topic_id_file,
 )
-"""In the order of a broker."""
+"""The checks in the order of a broker."""

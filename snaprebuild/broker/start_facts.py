@@ -69,7 +69,7 @@ class SmallFile(StrEnum):
 
 
 class LogDirPlace(StrEnum):
-    """What is at the path of a log directory."""
+    """The kind of file at the path of a log directory."""
 
     DIRECTORY = "directory"
     MISSING = "missing"
@@ -94,12 +94,12 @@ class TopicIdFile(StrEnum):
     UNREADABLE = "unreadable"
     """This process could not read it: nothing is known."""
     NEWER_VERSION = "newer-version"
-    """Its version is above 0. 3.7 and later read it."""
+    """The version of the file is above 0. 3.7 and later read it."""
     PRESENT = "present"
 
 
 class TransactionIndexFault(StrEnum):
-    """What ``TransactionIndex.sanityCheck`` finds in a ``.txnindex``."""
+    """The fault that ``TransactionIndex.sanityCheck`` finds in a ``.txnindex``."""
 
     BELOW_BASE = "below-base"
     """An entry ends below the base offset of the segment: CorruptIndexException, and the segment is recovered."""

@@ -334,4 +334,4 @@ CONSEQUENCES = {
     FateKind.COPY_TAKES_OVER: "the future copy takes the place of the partition",
     FateKind.OLD_REPLICA: "the start sets the directory aside, or deletes it (3.3.0 to 3.6.2); nothing of it is needed",
 }
-"""What each kind means for an operator."""
+"""The meaning of each kind for an operator."""

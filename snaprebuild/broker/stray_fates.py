@@ -44,7 +44,7 @@ def _is_unassigned(partition: PartitionFacts) -> bool:
 
 
 def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
-    """With KRaft. A fate for the releases that do not start, and one for those that set the directory aside."""
+    """A partition without a topic id, with KRaft: a fate for the releases that do not start, and one for those that set it aside."""
     if partition.topic_id_file is not TopicIdFile.ABSENT or broker.cluster_kind is not ClusterKind.KRAFT:
         return []
     possible = broker.releases.releases

@@ -10,10 +10,10 @@ import click
 from click.core import ParameterSource
 
 from formats.partition.file_names import FileKind, parse_file_name, segment_file_name
-from snaprebuild.cli.findings_text import failed_and_damaged, skipped_text, unread_text
+from snaprebuild.cli.findings_text import changed_meanwhile, failed_and_damaged, skipped_text, unread_text
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb_command import setting_words
-from snaprebuild.cli.view import AGAIN, Advice, Answer
+from snaprebuild.cli.view import AGAIN, RUN_AGAIN, Advice, Answer
 from snaprebuild.findings import Finding, FindingCause, Severity, deleted_text, unread_paths
 from snaprebuild.shell_words import option_words, program_command
 
@@ -110,6 +110,8 @@ def _after_correction(words: Sequence[str], findings: Iterable[Finding], *, is_t
         is_this: that command is the one that was just run.
     """
     unread = [each for each in findings if each.is_unread]
+    if changed_meanwhile(unread) and not any(each.severity == Severity.DAMAGED for each in unread):
+        return RUN_AGAIN
     if not words or is_this or not all(each.cause is FindingCause.OFFLINE_LOG_DIR for each in unread):
         return AGAIN
     return Advice("correct what stderr lists and run this command again, or go on without it", (*words, *setting_words()))

@@ -19,7 +19,7 @@ class _Paths(ShellComplete):
     """Where neither a verb nor an option nor one of its values is expected, a path is."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """What may follow these words."""
+        """Completions of these words."""
         items = super().get_completions(args, incomplete)
         return items if items or incomplete.startswith("-") else [CompletionItem(incomplete, type="file")]
 
@@ -45,7 +45,7 @@ def _of(shell: str, group: click.Command) -> ShellComplete:
 
 
 def script(shell: str, group: click.Command) -> str:
-    """What the shell reads: ``bash``, ``zsh`` or ``fish``."""
+    """The completion script for ``bash``, ``zsh`` or ``fish``."""
     return _of(shell, group).source()
 
 

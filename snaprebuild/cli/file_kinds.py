@@ -61,7 +61,7 @@ class FileContent(StrEnum):
     METADATA_RECEIPT = "a receipt of `tier metadata`"
     AUDIT_LEDGER = "a ledger of `tier audit`"
     RESULT = "the JSON result of"
-    """With the name of its command."""
+    """The name of the command is added."""
     JSON = "JSON of another program"
     PAGE = "an HTML page"
     METRICS = "a file of metrics"
@@ -75,7 +75,7 @@ class FileContent(StrEnum):
     INDEX = "an index of a segment"
     KRAFT_CHECKPOINT = "a snapshot of the metadata log"
     BROKER_FILE = "a small file of a broker"
-    """With its name."""
+    """The name of the file is added."""
     COMPRESSED = "a compressed file"
     EMPTY = "an empty file"
     BINARY = "binary data"
@@ -312,7 +312,7 @@ def _is_text(head: bytes) -> bool:
 
 
 class FilePurpose(NamedTuple):
-    """What an option or an argument does with a file."""
+    """The use of a file by an option or an argument."""
 
     noun: str
     """What it takes, for a sentence after "not"."""
@@ -322,7 +322,7 @@ class FilePurpose(NamedTuple):
     source: str = ""
     """Where such a file comes from; empty if the user writes it."""
     name: str = ""
-    """Its name in a directory of this program; empty if it may have any."""
+    """The name of the file in a directory of this program; empty if it may have any."""
     may_be_directory: bool = False
     """A directory with the parts of a receipt is a receipt, too."""
 

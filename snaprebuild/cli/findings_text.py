@@ -14,7 +14,16 @@ from snaprebuild.cli.table import middle_cut, printable
 from snaprebuild.cli.value_text import shown
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize, unread_paths
 
-__all__ = ["NAMES_MAX", "concern_text", "failed_and_damaged", "grouped_findings", "print_findings", "skipped_text", "unread_text"]
+__all__ = [
+    "NAMES_MAX",
+    "changed_meanwhile",
+    "concern_text",
+    "failed_and_damaged",
+    "grouped_findings",
+    "print_findings",
+    "skipped_text",
+    "unread_text",
+]
 
 
 LINES_MAX = 60
@@ -76,21 +85,33 @@ def failed_and_damaged(findings: Iterable[Finding]) -> tuple[set[str], set[str]]
     return failed, set(unread_paths(findings)) - failed
 
 
+def changed_meanwhile(findings: Iterable[Finding]) -> bool:
+    """Whether all that could not be read was deleted or changed after it was listed: nobody has anything to correct.
+
+    Args:
+        findings: of the command, at least one about something that could not be read.
+    """
+    failed = (each for each in findings if each.is_unread and each.severity != Severity.DAMAGED)
+    return all(each.cause is FindingCause.CHANGED_MEANWHILE for each in failed)
+
+
 def unread_text(findings: Iterable[Finding], *, is_named: bool = False) -> str:
-    """How many paths could not be read, or are damaged; empty if all were read.
+    """How many paths could not be read, or are damaged; empty if all were read. The next command says what to do about them.
 
     Args:
         findings: of the command.
         is_named: the answer says INCOMPLETE already.
     """
+    findings = list(findings)
     begin = "" if is_named else "INCOMPLETE: "
     failed_paths, damaged_paths = failed_and_damaged(findings)
     failed = len(failed_paths)
     damaged = len(damaged_paths)
     if not failed:
-        return f"{begin}{pluralize(damaged, 'path')} damaged; stderr shows where." if damaged else ""
+        return f"{begin}{pluralize(damaged, 'path')} damaged." if damaged else ""
     besides = f", {damaged} more damaged" if damaged else ""
-    return f"{begin}{pluralize(failed, 'path')} could not be read{besides}: correct what stderr lists."
+    reason = ": deleted or changed meanwhile" if changed_meanwhile(findings) else ""
+    return f"{begin}{pluralize(failed, 'path')} could not be read{reason}{besides}."
 
 
 def skipped_text(findings: Iterable[Finding]) -> str:

@@ -1,4 +1,4 @@
-"""What happens before the command is loaded, and so that it loads quickly.
+"""The steps before the command is loaded, which make it load quickly.
 
 The one file hands on three numbers in the variable ``SNAPREBUILD_LAUNCHED`` (``scripts/release/one_file.c``). They are this process, the
 moment when it began, and the descriptor whose lock keeps the unpacked tree from being removed. They are for this process alone: the

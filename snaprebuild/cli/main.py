@@ -135,7 +135,7 @@ EXAMPLES = {
     "follower check": ("follower check s3://tiered /var/lib/kafka",),
     "follower repair": ("follower repair s3://tiered /var/lib/kafka --set-aside",),
 }
-"""What a help ends with: commands that do something useful without a change."""
+"""The last lines of a help: commands that do something useful without a change."""
 
 INTERRUPTED_TEXT = (
     "snaprebuild: interrupted. What was written is whole; run the same command again for the rest, or plan again where a saved "

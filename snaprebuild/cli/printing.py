@@ -89,7 +89,7 @@ def print_unread(findings: Iterable[Finding]) -> None:
     count = len(unread_paths(findings))
     if count:
         pronoun = "it" if count == 1 else "them"
-        text = f"{unread_text(findings)} The result does not cover {pronoun}.{text}"
+        text = f"{unread_text(findings)} The result does not cover {pronoun}; stderr shows why.{text}"
     if text:
         print_text(text.rstrip())
 

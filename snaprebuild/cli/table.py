@@ -270,7 +270,8 @@ def _folded(line: list[str], last_width: int) -> list[list[str]]:
     if _cells(line[-1]) <= last_width:
         return [line]
     first, *others = textwrap.wrap(line[-1], last_width, break_on_hyphens=False)
-    return [[*line[:-1], first], *([*("" for _ in line[:-1]), other] for other in others)]
+    blanks = [""] * (len(line) - 1)
+    return [[*line[:-1], first], *([*blanks, other] for other in others)]
 
 
 def _cells(text: str) -> int:

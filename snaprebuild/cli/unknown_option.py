@@ -1,4 +1,4 @@
-"""What was probably meant by an option that a command does not have: one like it, or the commands that have it."""
+"""Suggestions for an option that a command does not have: one like it, or the commands that have it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ OTHER_WORDS = {
     "--payload": ("--print-data-log", "--value-format"),
     "--print-data-log": ("--value-format",),
     "--max-messages": ("--limit",),
+    "--from": ("--since",),
+    "--since": ("--from",),
     "--starting-offsets": ("--from",),
     "--ending-offsets": ("--until",),
     "--offsets": ("--from",),
@@ -39,6 +41,9 @@ OTHER_WORDS = {
     "--share-group-state-decoder": ("--decoder share-group-state",),
 }
 """Options of other programs, or of other commands here, and the words of this one: the first that a command has."""
+
+LETTERS = {"-o": "--output", "-q": "--quiet", "-n": "--dry-run", "-j": "--jobs", "-t": "--topic", "-p": "--partition"}
+"""Options of one letter of other programs, and those of this one."""
 
 ALIKE = 0.75
 """The ratio from which on words are alike: `file` is not `profile`."""
@@ -72,7 +77,7 @@ def unknown_option_text(option: str, ctx: click.Context) -> tuple[str, str]:
         return _as_argument(option, named, ctx), "--help"
     if option == "--dry-run" and _only_reads(ctx):
         return f"No such option {option!r}: this command only reads", "--help"
-    meant = _meant_option(option, own, is_of_another=option in by_option)
+    meant = _meant_letter(option, own) or _meant_option(option, own, is_of_another=option in by_option)
     if meant is None and (argument := _argument_meant(option, command)) is not None:
         text = _as_argument(option, argument, ctx)
         singular = option.removesuffix("s")
@@ -93,6 +98,11 @@ def _as_argument(option: str, argument: str, ctx: click.Context) -> str:
     if " " not in arguments:
         arguments = arguments.strip("[]")
     return f"No such option {option!r}: {argument} has no option before it: `{ctx.command_path} {arguments}`"
+
+
+def _meant_letter(option: str, own: Sequence[str]) -> str | None:
+    """The option of a command that one letter stands for in other programs, such as ``--output`` for ``-o``; None without one."""
+    return LETTERS[option] if LETTERS.get(option) in own else None
 
 
 def _meant_option(option: str, own: Sequence[str], *, is_of_another: bool) -> str | None:

@@ -189,7 +189,7 @@ class VerbCommand(TyperCommand):
         self.params += [of_run, config, everything]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """With the options before the verb.
+        """Parses a command line with the options before the verb.
 
         Raises:
             click.UsageError: the words are no command line of this verb.
@@ -234,11 +234,11 @@ class VerbCommand(TyperCommand):
 
     @property
     def assumptions(self) -> dict[str, Assumption]:
-        """What ``--assume`` can name."""
+        """Names that ``--assume`` takes."""
         return getattr(self.callback, "assumptions", {})
 
     def invoke(self, ctx: click.Context) -> Any:
-        """With -v, lists the settings that the verb uses."""
+        """Runs the verb; with -v, lists the settings that it uses."""
         if ctx.params.get("verbose"):
             for name, (value, origin) in given_settings().items():
                 if name in self.settings or ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
@@ -334,26 +334,26 @@ OPTIONS_OF_OTHERS = {"help": "--help", "version": "--version"}
 """Commands of other programs that are options here."""
 
 NOTHING = "nothing"
-"""What a verb changes that only reads."""
+"""The changes of a verb that only reads."""
 
 EVERYDAY_COUNT = 9
 """The first verbs of the program are everyday commands."""
 
 
 class ListedVerb(NamedTuple):
-    """What is known of a verb before its module is loaded."""
+    """A verb before its module is loaded."""
 
     name: str
-    """Its own, of one word."""
+    """Name of one word."""
     module: str
     """Inside the package of the command."""
     function: str
     short_help: str
-    """Its line in the help of the group."""
+    """Line in the help of the group."""
     changes: str
-    """What it changes."""
+    """Files or objects that the verb changes."""
     epilog: str
-    """What its help ends with."""
+    """The last lines of its help."""
     cls: type[TyperCommand]
 
     def load(self) -> click.Command:
@@ -375,7 +375,7 @@ class VerbGroup(TyperGroup):
         return self.verbs.get(self.name or "", {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, in the order of the list."""
+        """Names of the verbs, in the order of the list."""
         return [*self._own, *(name for name in self.commands if name not in self._own)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from snaprebuild.findings import Finding
 from snaprebuild.published import Document
 
-__all__ = ["AGAIN", "Advice", "Answer", "View"]
+__all__ = ["AGAIN", "RUN_AGAIN", "Advice", "Answer", "View"]
 
 
 class Advice(NamedTuple):
@@ -29,6 +29,9 @@ class Advice(NamedTuple):
 
 AGAIN = Advice("correct what stderr lists").before_this_again()
 """Where the same command finds the same until somebody has corrected its cause."""
+
+RUN_AGAIN = Advice("run this command again")
+"""Where files were deleted or changed while the command read: there is nothing to correct."""
 
 Answer = tuple[str, Sequence[str] | Advice]
 """The first lines of a result, and the words of the next command or an advice; no words if there is nothing to do."""

@@ -58,7 +58,7 @@ class StartDecision:
         self._reader, self._writer = os.pipe()
 
     def close_reader(self) -> None:
-        """In the work."""
+        """Closes the end of the pipe that the work does not read."""
         os.close(self._reader)
 
     def send(self, reason: str | None) -> None:
@@ -111,7 +111,7 @@ class WithCommand(VerbCommand):
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """With the command at the end."""
+        """The usage line with the wrapped command at its end."""
         return [*super().collect_usage_pieces(ctx), "[-- CMD [ARG]...]"]
 
 

@@ -42,7 +42,7 @@ class Grade(StrEnum):
 
 
 class Basis(Enum):
-    """What the state of a rule rests on, where a verdict depends on it."""
+    """The basis of the state of a rule, where a verdict depends on it."""
 
     EVIDENCE = auto()
     OPERATOR = auto()

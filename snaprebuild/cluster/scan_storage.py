@@ -355,7 +355,6 @@ class _CopyLags:
         topic = None if partition.topic_id is None else self._topics.get(partition.topic_id)
         if topic is None:
             return partition
-        meta = partition.source.log_dir.meta
-        node = self._brokers.get(None if meta is None else meta.node_id, {})
+        node = self._brokers.get(partition.source.log_dir.node_id, {})
         lag = copy_lag(topic, {**self._static, **self._brokers.get(None, {}), **node})
         return partition if lag is None else with_copy_lag(partition, lag, now_ms)

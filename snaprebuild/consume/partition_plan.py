@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from snaprebuild.consume.chosen_log import ChosenLog
 from snaprebuild.consume.log_pieces import LogPiece, split_offsets
-from snaprebuild.consume.record_query import EARLIEST, LATEST, NoMatch, Offsets, RecordIsolation, RecordQuery
+from snaprebuild.consume.record_query import EARLIEST, LATEST, Moments, NoMatch, Offsets, RecordIsolation, RecordQuery
 from snaprebuild.consume.survey import LogSurvey, survey_log
 from snaprebuild.consume.transaction_outcomes import TransactionOutcomes
 from snaprebuild.errors import ReadFailedError, UsageError
@@ -82,7 +82,13 @@ def check_offsets(query: RecordQuery, partitions: Iterable[tuple[str, int]]) -> 
         UsageError: they are not.
     """
     selected = set(partitions)
-    for name, offsets in (("starting_offsets", query.starting_offsets), ("ending_offsets", query.ending_offsets)):
+    named = {
+        "starting_offsets": query.starting_offsets,
+        "ending_offsets": query.ending_offsets,
+        "starting_offsets_by_timestamp": query.starting_timestamp,
+        "ending_offsets_by_timestamp": query.ending_timestamp,
+    }
+    for name, offsets in named.items():
         if not isinstance(offsets, Mapping):
             continue
         given = {(topic, number) for topic, each in offsets.items() for number in each}
@@ -110,20 +116,27 @@ class _Planner:
         self._log = log
         self._query = query
         self._findings = list(log.findings)
+        self._starting_ms = self._moment(query.starting_timestamp)
+        self._ending_ms = self._moment(query.ending_timestamp)
+
+    def _moment(self, moments: Moments | None) -> int | None:
+        if isinstance(moments, Mapping):
+            return moments[self._log.topic][self._log.partition]
+        return moments
 
     def plan(self) -> RecordPlan:
         log = self._log
         query = self._query
-        named_end = self._named(query.ending_offsets) if query.ending_timestamp is None else LATEST
+        named_end = self._named(query.ending_offsets) if self._ending_ms is None else LATEST
         horizon = log.visible_end
         if named_end != LATEST and query.isolation is not RecordIsolation.READ_COMMITTED:
             horizon = max(horizon, min(named_end, log.log_end))
-        start = None if query.starting_timestamp is not None else self._start()
+        start = None if self._starting_ms is not None else self._start()
         survey = self._survey(horizon, start)
         if start is None:
             start = self._start_by_time(survey, horizon)
         end = self._end(named_end, horizon, survey)
-        named_start = EARLIEST if query.starting_timestamp is not None else self._named(query.starting_offsets)
+        named_start = EARLIEST if self._starting_ms is not None else self._named(query.starting_offsets)
         if named_start > named_end >= 0:
             message = f"the range of {log.topic_partition} begins at {named_start} and ends at {named_end}"
             raise UsageError(message, path=log.place)
@@ -163,14 +176,14 @@ class _Planner:
 
     def _survey(self, horizon: int, start: int | None) -> LogSurvey | None:
         query = self._query
-        times = [each for each in (query.starting_timestamp, query.ending_timestamp) if each is not None]
+        times = [each for each in (self._starting_ms, self._ending_ms) if each is not None]
         if not query.needs_outcomes and not times:
             return None
         fails_from = None if query.skips_faults else start or 0
         return survey_log(self._log, horizon, times=times, fails_from=fails_from, with_outcomes=query.needs_outcomes)
 
     def _start_by_time(self, survey: LogSurvey | None, horizon: int) -> int:
-        time_ms = self._query.starting_timestamp
+        time_ms = self._starting_ms
         assert survey is not None
         assert time_ms is not None
         offset = survey.times[time_ms]
@@ -185,7 +198,7 @@ class _Planner:
 
     def _end(self, named: int, horizon: int, survey: LogSurvey | None) -> int:
         log = self._log
-        time_ms = self._query.ending_timestamp
+        time_ms = self._ending_ms
         if time_ms is not None:
             assert survey is not None
             offset = survey.times[time_ms]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from formats.errors import FormatError
@@ -15,7 +15,15 @@ from snaprebuild.consume.record_query import EARLIEST, LATEST, Offsets, RecordQu
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import did_you_mean
 
-__all__ = ["assigned_partitions", "check_one_selection", "chosen_columns", "offsets_of", "pattern_of", "topic_ids_from"]
+__all__ = [
+    "assigned_partitions",
+    "check_one_selection",
+    "chosen_columns",
+    "moments_of",
+    "offsets_of",
+    "pattern_of",
+    "topic_ids_from",
+]
 
 
 def check_one_selection(query: RecordQuery) -> None:
@@ -29,7 +37,7 @@ def check_one_selection(query: RecordQuery) -> None:
         raise UsageError("give an ending offset or an ending timestamp, not both")
     begin = query.starting_timestamp
     end = query.ending_timestamp
-    if begin is not None and end is not None and begin > end:
+    if isinstance(begin, int) and isinstance(end, int) and begin > end:
         raise UsageError(f"the range begins at {begin} ms and ends before, at {end} ms")
 
 
@@ -45,22 +53,36 @@ def offsets_of(name: str, value: Any, words: Mapping[str, int]) -> Offsets:
         UsageError: it is something else.
     """
     expected = f"{name}: expected {' or '.join(words)}, or offsets by topic and partition"
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    return _by_partition(name, value, expected, lambda offset: _offset(name, offset, words))
+
+
+def moments_of(name: str, value: Any) -> Mapping[str, Mapping[int, int]]:
+    """The times of an argument, ms since 1970 by topic and number of the partition, or the JSON of that.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    expected = f"{name}: expected times by topic and partition"
+    return _by_partition(name, value, expected, lambda moment: check_number(name, moment, 0, INT64_MAX))
+
+
+def _by_partition(name: str, value: Any, expected: str, check: Callable[[Any], int]) -> dict[str, dict[int, int]]:
     if isinstance(value, str):
-        if value.lower() in words:
-            return words[value.lower()]
         try:
             value = json.loads(value)
         except ValueError:
             raise UsageError(f"{expected}, found {value!r}") from None
     if not isinstance(value, Mapping) or not value:
         raise UsageError(f"{expected}, found {value!r}")
-    offsets: dict[str, dict[int, int]] = {}
+    numbers: dict[str, dict[int, int]] = {}
     for topic, by_number in value.items():
         check_text(name, topic)
         if not isinstance(by_number, Mapping):
             raise UsageError(f"{expected}, found {by_number!r} for {topic}")
-        offsets[topic] = {_number(name, number): _offset(name, offset, words) for number, offset in by_number.items()}
-    return offsets
+        numbers[topic] = {_number(name, number): check(each) for number, each in by_number.items()}
+    return numbers
 
 
 def _number(name: str, value: Any) -> int:

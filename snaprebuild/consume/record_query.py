@@ -11,7 +11,18 @@ import msgspec
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 
-__all__ = ["ALL_TIMES", "EARLIEST", "LATEST", "DamageMode", "NoMatch", "Offsets", "RecordIsolation", "RecordQuery", "TimeBounds"]
+__all__ = [
+    "ALL_TIMES",
+    "EARLIEST",
+    "LATEST",
+    "DamageMode",
+    "Moments",
+    "NoMatch",
+    "Offsets",
+    "RecordIsolation",
+    "RecordQuery",
+    "TimeBounds",
+]
 
 EARLIEST = -2
 LATEST = -1
@@ -19,6 +30,9 @@ LATEST = -1
 
 Offsets = int | Mapping[str, Mapping[int, int]]
 """``EARLIEST`` or ``LATEST`` for all partitions, or an offset for each, by topic and number."""
+
+Moments = int | Mapping[str, Mapping[int, int]]
+"""Times in ms since 1970: one for all partitions, or one for each, by topic and number."""
 
 
 class RecordIsolation(StrEnum):
@@ -36,11 +50,11 @@ class DamageMode(StrEnum):
     """The treatment of a batch that cannot be read."""
 
     FAILFAST = "FAILFAST"
-    """It ends the read with an error."""
+    """The batch ends the read with an error."""
     PERMISSIVE = "PERMISSIVE"
-    """It becomes a row with an error, and the next batch is read."""
+    """The batch becomes a row with an error, and the next batch is read."""
     DROPMALFORMED = "DROPMALFORMED"
-    """It is left out, and the next batch is read."""
+    """The batch is left out, and the next batch is read."""
 
 
 class NoMatch(StrEnum):
@@ -75,8 +89,8 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
         assign: topics and numbers of partitions, which must exist.
         starting_offsets: the first offset of each partition.
         ending_offsets: the offset after the last one of each partition.
-        starting_timestamp: ms since 1970, instead of ``starting_offsets``; None without one.
-        ending_timestamp: ms since 1970, instead of ``ending_offsets``; None without one.
+        starting_timestamp: ms since 1970, of all or of each partition, instead of ``starting_offsets``; None without one.
+        ending_timestamp: ms since 1970, of all or of each partition, instead of ``ending_offsets``; None without one.
         no_match: for ``starting_timestamp``.
         isolation: which records are read.
         mode: what happens with damage.
@@ -94,8 +108,8 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     assign: frozenset[tuple[str, int]] = frozenset()
     starting_offsets: Offsets = EARLIEST
     ending_offsets: Offsets = LATEST
-    starting_timestamp: int | None = None
-    ending_timestamp: int | None = None
+    starting_timestamp: Moments | None = None
+    ending_timestamp: Moments | None = None
     no_match: NoMatch = NoMatch.ERROR
     isolation: RecordIsolation = RecordIsolation.READ_COMMITTED
     mode: DamageMode = DamageMode.FAILFAST

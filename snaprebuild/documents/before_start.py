@@ -57,7 +57,7 @@ class BeforeStartPartition(TopicPartition, frozen=True):
 
 
 class BeforeStart(Document, frozen=True):
-    """What `snaprebuild before-start --output json` prints."""
+    """The JSON document of `snaprebuild before-start`."""
 
     NAME = "before-start"
     VERSION = 3

@@ -86,7 +86,7 @@ class CheckedNode(Part, frozen=True):
     end_offset: Natural
     """Offset after the last batch."""
     checkpoints: Sequence[NodeCheckpoint]
-    """By id."""
+    """Ascending by id."""
     rules: Sequence[NodeRuleResult]
     """The rules; one that is violated several times is listed as often."""
     unknown_contents: UnknownContents | None = None
@@ -94,7 +94,7 @@ class CheckedNode(Part, frozen=True):
 
 
 class ClusterCheck(QuorumFacts, Document, frozen=True):
-    """What `snaprebuild cluster check --output json` prints."""
+    """The JSON document of `snaprebuild cluster check`."""
 
     NAME = "cluster-check"
     VERSION = 3
@@ -107,7 +107,7 @@ class ClusterCheck(QuorumFacts, Document, frozen=True):
 
 
 class ClusterAdvise(Document, frozen=True):
-    """What `snaprebuild cluster advise --output json` prints."""
+    """The JSON document of `snaprebuild cluster advise`."""
 
     NAME = "cluster-advise"
     VERSION = 3
@@ -155,7 +155,7 @@ class ClusterAdvise(Document, frozen=True):
 
 
 class ClusterIsr(Document, frozen=True):
-    """What `snaprebuild cluster isr --output json` prints."""
+    """The JSON document of `snaprebuild cluster isr`."""
 
     NAME = "cluster-isr"
     VERSION = 3
@@ -244,7 +244,7 @@ class ClusterSourceReplica(TopicPartition, frozen=True):
 
 
 class ClusterSource(SourceTerms, Document, frozen=True, kw_only=True):
-    """What `snaprebuild cluster source --output json` prints."""
+    """The JSON document of `snaprebuild cluster source`."""
 
     NAME = "cluster-source"
     VERSION = 3

@@ -108,7 +108,7 @@ class ScramCredential(Part, frozen=True):
 
 
 class ClusterImage(Document, frozen=True):
-    """What `snaprebuild cluster image --output json` prints."""
+    """The JSON document of `snaprebuild cluster image`."""
 
     NAME = "cluster-image"
     VERSION = 3
@@ -162,7 +162,7 @@ class BrokerHistory(Part, frozen=True):
 
 
 class ClusterHistory(Document, frozen=True):
-    """What `snaprebuild cluster history --output json` prints."""
+    """The JSON document of `snaprebuild cluster history`."""
 
     NAME = "cluster-history"
     VERSION = 3

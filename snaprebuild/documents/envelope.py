@@ -27,7 +27,7 @@ class FirstMembers(Part, frozen=True):
     unread: Natural
     """Selected paths that were not read, or not to their end. Nothing else in the document covers them."""
     unread_paths: Sequence[str]
-    """These paths."""
+    """Paths that were not read."""
 
 
 class LastMembers(Part, frozen=True):

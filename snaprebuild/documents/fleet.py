@@ -75,7 +75,7 @@ class UnhealthyPartition(TopicPartition, frozen=True):
 
 
 class Fleet(Document, frozen=True):
-    """What `snaprebuild fleet --output json` prints."""
+    """The JSON document of `snaprebuild fleet`."""
 
     NAME = "fleet"
     VERSION = 3

@@ -61,7 +61,7 @@ class RemoteProducers(Part, frozen=True):
     start_offset: Natural
     """First offset of that copy."""
     end_offset: Natural
-    """Its last offset."""
+    """Last offset of the segment."""
     replayed_from_offset: Natural
     """Base offset of the first of the consecutive copies up to there."""
     verdict: SnapshotVerdict | None
@@ -105,7 +105,7 @@ class FollowerReplica(TopicPartition, frozen=True):
 
 
 class FollowerCheck(Document, frozen=True):
-    """What `snaprebuild follower check --output json` prints."""
+    """The JSON document of `snaprebuild follower check`."""
 
     NAME = "follower-check"
     VERSION = 3
@@ -138,7 +138,7 @@ class RepairedReplica(FollowerReplica, frozen=True):
 
 
 class FollowerRepair(Document, frozen=True):
-    """What `snaprebuild follower repair --output json` prints."""
+    """The JSON document of `snaprebuild follower repair`."""
 
     NAME = "follower-repair"
     VERSION = 3
@@ -191,7 +191,7 @@ class CheckpointLines(Part, frozen=True, rename="kebab"):
 
 
 class FollowerBuild(Document, frozen=True):
-    """What `snaprebuild follower build --output json` prints."""
+    """The JSON document of `snaprebuild follower build`."""
 
     NAME = "follower-build"
     VERSION = 3

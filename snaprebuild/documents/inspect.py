@@ -19,7 +19,7 @@ __all__ = ["Diff", "Explain", "ExplainSnapshot", "Transactions"]
 
 
 class Transactions(Document, frozen=True):
-    """What `snaprebuild inspect transactions --output json` prints."""
+    """The JSON document of `snaprebuild inspect transactions`."""
 
     NAME = "inspect-transactions"
     VERSION = 3
@@ -33,7 +33,7 @@ class Transactions(Document, frozen=True):
 
 
 class Diff(Document, frozen=True):
-    """What `snaprebuild inspect diff --output json` prints."""
+    """The JSON document of `snaprebuild inspect diff`."""
 
     NAME = "inspect-diff"
     VERSION = 3
@@ -52,7 +52,7 @@ class Diff(Document, frozen=True):
 
 
 class Explain(Document, frozen=True):
-    """What `snaprebuild inspect explain --output json` prints."""
+    """The JSON document of `snaprebuild inspect explain`."""
 
     NAME = "inspect-explain"
     VERSION = 3
@@ -71,7 +71,7 @@ class Explain(Document, frozen=True):
 
 
 class ExplainSnapshot(Document, frozen=True):
-    """What `snaprebuild inspect explain FILE.snapshot --output json` prints."""
+    """The JSON document of `snaprebuild inspect explain FILE.snapshot`."""
 
     NAME = "inspect-explain-snapshot"
     VERSION = 1

@@ -43,7 +43,7 @@ class InstalledPartition(TopicPartition, frozen=True):
 
 
 class Install(Document, frozen=True):
-    """What `snaprebuild install --output json` prints."""
+    """The JSON document of `snaprebuild install`."""
 
     NAME = "install"
     VERSION = 3

@@ -50,7 +50,7 @@ class PlannedPartition(PartitionNeeds, frozen=True):
 
 
 class PlanDocument(Document, frozen=True):
-    """What `snaprebuild plan --output json` prints."""
+    """The JSON document of `snaprebuild plan`."""
 
     NAME = "plan"
     VERSION = 3

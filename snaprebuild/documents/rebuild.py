@@ -55,7 +55,7 @@ class RebuildTotals(NeedTotals, frozen=True):
 
 
 class Rebuild(Document, frozen=True):
-    """What `snaprebuild rebuild --output json` prints."""
+    """The JSON document of `snaprebuild rebuild`."""
 
     NAME = "rebuild"
     VERSION = 3

@@ -12,7 +12,7 @@ __all__ = ["Receipts", "Undo", "UndoTotals", "VerifyReceipt"]
 
 
 class VerifyReceipt(Document, frozen=True):
-    """What `snaprebuild verify --written-by FILE --output json` prints."""
+    """The JSON document of `snaprebuild verify --written-by FILE`."""
 
     NAME = "verify-receipt"
     VERSION = 2
@@ -38,7 +38,7 @@ class UndoTotals(Part, frozen=True):
 
 
 class Undo(Document, frozen=True):
-    """What `snaprebuild undo RECEIPT --output json` prints."""
+    """The JSON document of `snaprebuild undo RECEIPT`."""
 
     NAME = "undo"
     VERSION = 3

@@ -70,7 +70,7 @@ class RecordsPartition(RecordRange, frozen=True):
     is_whole: bool
     """Nothing of the range was left out because of `--limit` or damage."""
     file: ExportedFile | None
-    """With its records; null without `--out`, and without a record."""
+    """File with the records of the partition; null without `--out`, and without a record."""
 
 
 class ShownRecord(Part, frozen=True):
@@ -94,7 +94,7 @@ class ShownRecord(Part, frozen=True):
 
 
 class Records(Document, frozen=True):
-    """What `snaprebuild inspect records --output json` prints, and the manifest of `--out`."""
+    """The JSON document of `snaprebuild inspect records`, and the manifest of `--out`."""
 
     NAME = "inspect-records"
     VERSION = 1

@@ -53,7 +53,7 @@ class PageTotals(Part, frozen=True):
 
 
 class Report(Document, frozen=True):
-    """What `snaprebuild report --output json` prints: facts about the page, not its content."""
+    """The JSON document of `snaprebuild report`: facts about the page, not its content."""
 
     NAME = "report"
     VERSION = 3

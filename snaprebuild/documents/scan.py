@@ -22,7 +22,7 @@ __all__ = ["Scan"]
 
 
 class Scan(Document, frozen=True):
-    """What `snaprebuild scan --output json` prints. Offsets are int64."""
+    """The JSON document of `snaprebuild scan`. Offsets are int64."""
 
     NAME = "scan"
     VERSION = 4

@@ -17,7 +17,7 @@ __all__ = ["SimulateIsr", "SimulateMetadataLog"]
 
 
 class SimulateIsr(Document, frozen=True):
-    """What `snaprebuild simulate isr --output json` prints."""
+    """The JSON document of `snaprebuild simulate isr`."""
 
     NAME = "simulate-isr"
     VERSION = 3
@@ -30,7 +30,7 @@ class SimulateIsr(Document, frozen=True):
 
 
 class SimulateMetadataLog(Document, frozen=True):
-    """What `snaprebuild simulate metadata-log --output json` prints."""
+    """The JSON document of `snaprebuild simulate metadata-log`."""
 
     NAME = "simulate-metadata-log"
     VERSION = 3

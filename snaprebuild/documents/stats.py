@@ -143,7 +143,7 @@ class StatsProducer(Part, frozen=True):
 
 
 class Stats(Document, frozen=True):
-    """What `snaprebuild inspect stats --output json` prints."""
+    """The JSON document of `snaprebuild inspect stats`."""
 
     NAME = "inspect-stats"
     VERSION = 2

@@ -97,7 +97,7 @@ class AuditedPartition(TopicPartition, frozen=True):
 
 
 class TierAudit(Document, frozen=True):
-    """What `snaprebuild tier audit --output json` prints."""
+    """The JSON document of `snaprebuild tier audit`."""
 
     NAME = "tier-audit"
     VERSION = 3
@@ -129,7 +129,7 @@ class TierAudit(Document, frozen=True):
 
 
 class TierRepair(Document, frozen=True):
-    """What `snaprebuild tier repair --output json` prints, and `snaprebuild undo` of its receipt."""
+    """The JSON document of `snaprebuild tier repair`, and `snaprebuild undo` of its receipt."""
 
     NAME = "tier-repair"
     VERSION = 3

@@ -123,7 +123,7 @@ class UploadedPartition(TopicPartition, frozen=True):
 
 
 class TierUpload(Document, frozen=True):
-    """What `snaprebuild tier upload --output json` prints."""
+    """The JSON document of `snaprebuild tier upload`."""
 
     NAME = "tier-upload"
     VERSION = 3

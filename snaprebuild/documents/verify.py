@@ -40,7 +40,7 @@ class VerifyTotals(NeedTotals, frozen=True):
 
 
 class Verify(Document, frozen=True):
-    """What `snaprebuild verify --output json` prints."""
+    """The JSON document of `snaprebuild verify`."""
 
     NAME = "verify"
     VERSION = 3

@@ -76,13 +76,13 @@ class BootstrapFollower(Part, frozen=True):
     fetch_offset: Natural
     """Offset that it asks for next."""
     log_end_offset: Natural
-    """At 0 it is empty."""
+    """Log end offset of the follower; its log is empty at 0."""
     last_tiered_enabled: bool
-    """Its setting follower.fetch.last.tiered.offset.enable."""
+    """The setting follower.fetch.last.tiered.offset.enable of the follower."""
     has_remote: bool
     """Remote storage is enabled for the topic, as this broker knows it."""
     metadata_is_ready: bool
-    """It has read the remote log metadata of the partition."""
+    """The follower has read the remote log metadata of the partition."""
     is_compacted: bool
     """The cleanup policy of the topic has compact, and nothing is tiered."""
 

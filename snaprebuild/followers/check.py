@@ -47,9 +47,9 @@ class LossCause(StrEnum):
     """Why a replica lacks producers, as far as its files show."""
 
     DISCARDED = "discarded-at-bootstrap"
-    """Its first snapshot is empty, as a broker leaves it that bootstraps a follower."""
+    """The first snapshot of the replica is empty, as a broker leaves it that bootstraps a follower."""
     UNKNOWN = "unknown"
-    """Its first snapshot is gone, or holds something."""
+    """The first snapshot of the replica is gone, or holds something."""
 
 
 CAUSES = {
@@ -63,10 +63,10 @@ class ReplicaVerdict(StrEnum):
     """On the producer state of a replica."""
 
     INTACT = "intact"
-    """It begins with what remote storage has, as far as producers have not expired."""
+    """The replica begins with what remote storage has, as far as producers have not expired."""
     LOST = "lost-producer-state"
     NOT_BOOTSTRAPPED = "not-bootstrapped"
-    """Its first segment begins at offset 0 or at the log start: nothing of it is in remote storage alone."""
+    """The first segment of the replica begins at offset 0 or at the log start: nothing of its log is in remote storage alone."""
     UNKNOWN = "unknown"
     """Remote storage does not have the right state."""
 
@@ -125,7 +125,7 @@ class CheckedReplica:
 
     @property
     def is_wrong(self) -> bool:
-        """Its snapshots need a repair."""
+        """The snapshots of the replica need a repair."""
         return self.verdict is ReplicaVerdict.LOST or any(each.proven_wrong for each in self.snapshots)
 
     @property

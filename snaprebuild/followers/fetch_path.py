@@ -47,9 +47,9 @@ class Served(StrEnum):
     REMOTE = "remote"
     """By the leader, out of a copy in remote storage."""
     MOVED_TO_TIERED_STORAGE = "offset-moved-to-tiered-storage"
-    """With this error: a follower builds its state from remote storage."""
+    """The fetch ends with this error: a follower builds its state from remote storage."""
     OUT_OF_RANGE = "offset-out-of-range"
-    """With this error."""
+    """The fetch ends with this error."""
     UNKNOWN = "unknown"
     """No store was named, and the offset is not on disk."""
 
@@ -98,7 +98,7 @@ class DeletedCopy(Part, frozen=True):
 
 
 class RecordDeletion(Part, frozen=True):
-    """What DeleteRecords up to the offset does."""
+    """The effect of DeleteRecords up to the offset."""
 
     error: DeleteError | None
     log_start_offset: Natural
@@ -128,7 +128,7 @@ class PartitionFetchPath(ViewedPartition, frozen=True):
 
 
 class FollowerFetchPath(Document, frozen=True):
-    """What `snaprebuild follower fetch-path --output json` prints."""
+    """The JSON document of `snaprebuild follower fetch-path`."""
 
     NAME = "follower-fetch-path"
     VERSION = 3

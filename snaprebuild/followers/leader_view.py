@@ -87,7 +87,7 @@ class PartitionView(ViewedPartition, frozen=True):
         return self.source.directory
 
     def with_high_watermark(self, assumed: int | None) -> PartitionView:
-        """With an assumed high watermark, within the limits of a broker (``UnifiedLog.updateHighWatermark``); None for its own."""
+        """The partition with an assumed high watermark, as a broker limits it (``UnifiedLog.updateHighWatermark``); None for its own."""
         if assumed is None:
             return self
         offset = _clamped(assumed, self.log_start.offset, self.log_end.offset)

@@ -107,7 +107,7 @@ class PartitionOffsets(ViewedPartition, frozen=True):
 
 
 class FollowerOffsets(Document, frozen=True):
-    """What `snaprebuild follower offsets --output json` prints."""
+    """The JSON document of `snaprebuild follower offsets`."""
 
     NAME = "follower-offsets"
     VERSION = 3

@@ -117,7 +117,7 @@ class BootstrapStep(Part, frozen=True):
     """The follower's log after a step."""
 
     event: str
-    """What the follower has done."""
+    """The actions of the follower."""
     log_start_offset: Natural
     local_log_start_offset: Natural
     log_end_offset: Natural
@@ -163,7 +163,7 @@ class PlannedBootstrap(ViewedPartition, frozen=True):
 
 
 class FollowerPlan(Document, frozen=True):
-    """What `snaprebuild follower plan --output json` prints."""
+    """The JSON document of `snaprebuild follower plan`."""
 
     NAME = "follower-plan"
     VERSION = 3

@@ -130,7 +130,7 @@ class SnapshotsTask(ReplayTask):
 def _snapshot(
     state: BoundaryState, entries: np.ndarray | None, comparison: Comparison | None, clock: Clock, listed_max: int
 ) -> ReplicaSnapshot:
-    """What a snapshot lacks.
+    """The producers that a snapshot lacks.
 
     Args:
         state: the right one at its offset.

@@ -165,7 +165,10 @@ class LogSearch:
         return self._greatest
 
     def _stays_without(self, segment: SegmentFiles) -> bool:
-        """Its time index is missing, and stays empty (``LogSegment.sanityCheck``); with the offset index gone, too, both are made anew."""
+        """Whether a broker leaves the missing time index of a segment empty (``LogSegment.sanityCheck``).
+
+        If the offset index is missing, too, the broker writes both.
+        """
         is_clean = self._view.source.log_dir.was_shut_down_cleanly
         return is_clean and segment.time_index is None and segment.offset_index is not None
 

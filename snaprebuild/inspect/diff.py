@@ -95,7 +95,7 @@ class DifferingEntry(Part, frozen=True):
     """All fields if only A has the producer; else those that differ."""
     b: Mapping[EntryField, int]
     consequence: str
-    """What a broker with B would do if A is right."""
+    """The behaviour of a broker with B, if A is right."""
 
 
 class DiffTotals(Part, frozen=True):

@@ -27,7 +27,7 @@ from snaprebuild.inspect.broker_answer import (
     answer_to,
 )
 from snaprebuild.inspect.diff import EntryField
-from snaprebuild.inspect.producer_trace import BatchKind, ProducerTrace, TraceAnalysis, TracedBatch, traced_rows
+from snaprebuild.inspect.producer_trace import BatchKind, ProducerTrace, TraceAnalysis, TracedBatch, entry_of, traced_rows
 from snaprebuild.published import Natural, Part, Positive, one_of
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import ENTRY_FIELDS, next_sequence
@@ -408,8 +408,7 @@ class _ExplainTask(ReplayTask):
         if base is None:
             return None
         self._explanation.update(base_snapshot_offset=self._bases[0])
-        row = np.flatnonzero(base["producer_id"] == self._question.producer_id)
-        return ProducerEntry(*base[row[0]].tolist()) if len(row) else None
+        return entry_of(base, self._question.producer_id)
 
     def _compare_snapshots(self) -> Counter[EntryStatus]:
         """Compares the entries in snapshots; gives the counts by status."""
@@ -441,9 +440,7 @@ class _ExplainTask(ReplayTask):
             return DifferingSnapshot(offset, EntryStatus.UNREADABLE)
         if entries is None:
             return None
-        # A broker takes the last of two entries of one producer.
-        rows = np.flatnonzero(entries["producer_id"] == self._question.producer_id)
-        snapshot_entry = ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
+        snapshot_entry = entry_of(entries, self._question.producer_id)
         if offset not in self._entries:
             return None if snapshot_entry is None else DifferingSnapshot(offset, EntryStatus.NOT_COMPARED)
         expected = self._entries[offset]

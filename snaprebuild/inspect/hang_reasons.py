@@ -62,7 +62,7 @@ class TransactionEvidence(Part, frozen=True):
     path: str
     """Log, file or directory that shows it."""
     offset: Natural | None
-    """In that log."""
+    """Offset in that log."""
     timestamp_ms: int | None
     what: str
     """For the user; not stable."""
@@ -351,7 +351,7 @@ class _Diagnosis:
         if marker is not None and marker.timestamp_ms >= state.started_ms >= 0:
             facts.append(TransactionEvidence(self._late.path, marker.offset, marker.timestamp_ms, "the marker of that transaction"))
             text = "The marker of its transaction is in this log, and its batches were written after it."
-            return HangExplanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._may_abort())
+            return HangExplanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._leads())
         decision = self._decision(record, state)
         since_ms = state.updated_ms
         outcome = "ended"
@@ -369,7 +369,7 @@ class _Diagnosis:
             text = f"The coordinator {outcome} the transaction, and an unclean election lost its marker (KAFKA-20716)."
             if outcome == "committed":
                 text += " An abort hides its records in this partition; other partitions show theirs."
-            return HangExplanation(HangReason.MARKER_LOST, text, tuple(facts), self._missing(), self._may_abort())
+            return HangExplanation(HangReason.MARKER_LOST, text, tuple(facts), self._missing(), self._leads())
         if self._leadership is not None and not self._leads():
             facts.append(self._leader_fact(self._leadership, f"{self._late.topic}-{self._late.partition}"))
             text = (
@@ -379,7 +379,7 @@ class _Diagnosis:
                 HangReason.INCOMPLETE_REPLICA, text, tuple(facts), "the directory of the leader of this partition"
             )
         text = f"The coordinator {outcome} the transaction, and its marker is not in this log."
-        return HangExplanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._may_abort())
+        return HangExplanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._leads())
 
     def _ended_without_listing(self, facts: list[TransactionEvidence]) -> HangExplanation:
         """The transaction is over, and no record that is left has this partition in it."""
@@ -389,13 +389,13 @@ class _Diagnosis:
             facts.append(self._fact(newest, what))
         if self._has_all_records():
             text = "The coordinator never had this partition in a transaction of this producer and epoch."
-            return HangExplanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._may_abort())
+            return HangExplanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._leads())
         facts += [self._election_fact(election) for election in self._unclean_elections(self._late.last_ms or 0)]
         text = (
             "The transaction is over, and its marker is not in this log. The records that show whether this partition was in it were "
             "compacted away."
         )
-        return HangExplanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._may_abort())
+        return HangExplanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._leads())
 
     def _listing(self) -> tuple[StateRecord, TransactionState] | None:
         """The record with this partition that the transaction had: the newest that began before the last batch, else the oldest."""
@@ -440,12 +440,9 @@ class _Diagnosis:
     # ------------------------------------------------------------------------------------------------------- leaders
 
     def _leads(self) -> bool:
+        """Whether this replica leads, so that an abort may be printed: another one may lack a marker that its leader has."""
         node_id = self._late.node_id
         return self._leadership is not None and node_id is not None and self._leadership.state.leader == node_id
-
-    def _may_abort(self) -> bool:
-        """Only where this replica leads: another one may lack a marker that its leader has."""
-        return self._leads()
 
     def _missing(self) -> str | None:
         if self._is_metadata_old:

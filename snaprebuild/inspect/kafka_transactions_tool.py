@@ -7,7 +7,7 @@ from snaprebuild.shell_words import shell_word
 __all__ = ["TOOL", "find_hanging_command"]
 
 TOOL = "kafka-transactions.sh --bootstrap-server HOST:PORT"
-"""With the address of any broker in place of HOST:PORT."""
+"""Kafka's tool, to be run with the address of any broker in place of HOST:PORT."""
 
 
 def find_hanging_command(topic: str, partition: int) -> str:

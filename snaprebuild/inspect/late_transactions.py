@@ -131,7 +131,7 @@ def _subject(
         topic=name.topic,
         partition=name.partition,
         topic_id=topic_id,
-        node_id=None if log_dir.meta is None else log_dir.meta.node_id,
+        node_id=log_dir.node_id,
         producer_id=transaction.producer_id,
         epoch=transaction.epoch,
         first_offset=transaction.first_offset,

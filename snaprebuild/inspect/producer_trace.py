@@ -35,6 +35,7 @@ __all__ = [
     "TracedBatch",
     "batches_of_producer",
     "deciding",
+    "entry_of",
     "traced_rows",
 ]
 
@@ -68,6 +69,12 @@ record."""
 
 
 NO_ROWS = np.zeros(0, dtype=ROW_DTYPE)
+
+
+def entry_of(entries: np.ndarray, producer_id: int) -> ProducerEntry | None:
+    """The entry of a producer in those of a snapshot; of two the last, as a broker takes it. None without one."""
+    rows = np.flatnonzero(entries["producer_id"] == producer_id)
+    return ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
 
 
 def batches_of_producer(block: HeaderBlock, producer_id: int, segment: int) -> np.ndarray:
@@ -171,7 +178,7 @@ class TraceAnalysis(msgspec.Struct, frozen=True):
 
 
 def traced_rows(contents: BatchContents) -> np.ndarray:
-    """What the analysis found, if it was the only one: ``ROW_DTYPE``, in log order."""
+    """The result of the analysis, if it was the only one: ``ROW_DTYPE``, in log order."""
     rows: np.ndarray = contents.extras[0].rows if contents.extras else NO_ROWS
     return rows
 
@@ -185,7 +192,7 @@ class TracedBatch(Part, frozen=True):
     """Position of the batch in the file."""
     base_offset: Natural
     timestamp_ms: Int64
-    """Its greatest timestamp; of a marker that of its record. -1 for none."""
+    """The greatest timestamp of the batch; of a marker that of its record. -1 for none."""
     kind: Annotated[str, one_of(*(kind.name.lower() for kind in BatchKind))]
 
 
@@ -219,7 +226,7 @@ class ProducerBatch(msgspec.Struct, frozen=True):
 
     @property
     def in_memory(self) -> BatchInMemory:
-        """What a broker keeps of it to find duplicates."""
+        """The part of the batch that a broker keeps to find duplicates."""
         return BatchInMemory(self.base_sequence, last_sequence_of(self.base_sequence, self.last_offset_delta), self.base_offset)
 
 

@@ -554,4 +554,6 @@ def _segment_state(fields: Message) -> str:
 
 
 def _txn_index_text(fields: Message, *, is_shown: bool) -> str:
-    return f", txnIdxEmpty={'true' if fields['txnIndexEmpty'] else 'false'}" if is_shown else ""
+    if not is_shown:
+        return ""
+    return ", txnIdxEmpty=true" if fields["txnIndexEmpty"] else ", txnIdxEmpty=false"

@@ -62,7 +62,7 @@ class KeyedColumns(msgspec.Struct, frozen=True):
 
     @classmethod
     def empty(cls, names: Iterable[str]) -> Self:
-        """No rows of these columns."""
+        """Columns without rows."""
         none = np.zeros(0, dtype=np.int64)
         return cls(none, dict.fromkeys(names, none))
 
@@ -183,7 +183,7 @@ class StatisticsAnalysis(msgspec.Struct, frozen=True):
 
 
 def statistics_of(contents: BatchContents) -> SegmentStatistics:
-    """What the analysis found, if it was the only one."""
+    """The result of the analysis, if it was the only one."""
     statistics: SegmentStatistics = contents.extras[0] if contents.extras else NO_STATISTICS
     return statistics
 
@@ -226,7 +226,7 @@ class BatchFacts(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, statistics: BatchStatistics) -> BatchFacts:
-        """From batches by kind."""
+        """The counts of batches by kind."""
         code = statistics.kinds.key
         batches = statistics.kinds.columns["batches"]
         is_control = code & ATTRIBUTE_CONTROL != 0

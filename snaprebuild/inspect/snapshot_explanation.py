@@ -19,7 +19,7 @@ from formats.partition.producer_snapshot import ProducerEntry
 from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, UsageError
 from snaprebuild.findings import IN_FLUX, Finding, Severity, finding_of_error, in_flux
 from snaprebuild.inspect.diff import EntryField
-from snaprebuild.inspect.producer_trace import ProducerTrace, TraceAnalysis, TracedBatch
+from snaprebuild.inspect.producer_trace import ProducerTrace, TraceAnalysis, TracedBatch, entry_of
 from snaprebuild.published import Natural, Part
 from snaprebuild.replay.classes import Judgement
 from snaprebuild.replay.difference import ENTRY_FIELDS, Comparison, DifferenceKind, EntryDifference
@@ -337,7 +337,7 @@ class _SnapshotTask(ReplayTask):
             if difference.producer_id not in self._traced:
                 continue  # it became wrong between two replays
             trace = self._trace(state, difference.producer_id)
-            fields = _wrong_fields(_entry_in(found, difference.producer_id), trace)
+            fields = _wrong_fields(entry_of(found, difference.producer_id), trace)
             deciding = difference.field
             newest = trace.set_by.get("last_offset" if deciding is None else deciding) or trace.set_by.get("timestamp")
             right_since = None if newest is None or trace.entry is None else newest.traced()
@@ -347,7 +347,7 @@ class _SnapshotTask(ReplayTask):
     def _trace(self, state: BoundaryState, producer_id: int) -> ProducerTrace:
         """The batches of a producer up to the snapshot."""
         base = state.base_entries
-        trace = ProducerTrace.begun_with(None if base is None else _entry_in(base, producer_id))
+        trace = ProducerTrace.begun_with(None if base is None else entry_of(base, producer_id))
         number = self._traced.index(producer_id)
         for offset, rows in self._pieces:
             if rows:
@@ -357,12 +357,6 @@ class _SnapshotTask(ReplayTask):
         expected = entries_of(state.prefix.of_producer(producer_id)).tolist()
         assert trace.entry == (ProducerEntry(*expected[0]) if expected else None), "the parallel replay and the trace differ"
         return trace
-
-
-def _entry_in(entries: np.ndarray, producer_id: int) -> ProducerEntry | None:
-    """The entry of a producer; a broker takes the last of two."""
-    rows = np.flatnonzero(entries["producer_id"] == producer_id)
-    return ProducerEntry(*entries[rows[-1]].tolist()) if len(rows) else None
 
 
 def _wrong_fields(found: ProducerEntry | None, trace: ProducerTrace) -> tuple[WrongField, ...]:

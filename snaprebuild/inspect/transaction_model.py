@@ -51,7 +51,7 @@ class OngoingTransaction(Part, frozen=True, kw_only=True):
     """Timestamp of the last batch of its producer."""
     is_late: bool
     may_have_begun_before: bool
-    """It may have begun below the first segment: nothing on disk shows it."""
+    """The transaction may have begun below the first segment: nothing on disk shows it."""
     position_bytes: Natural | None
     """Position of its first batch in its segment."""
     abort_commands: AbortCommands | None = None
@@ -70,7 +70,7 @@ class OngoingTransaction(Part, frozen=True, kw_only=True):
     facts: Sequence[TransactionEvidence] = ()
     """Facts that show the reason, the oldest first."""
     missing_evidence: str | None = None
-    """What would show more; for the user, not stable. Null if nothing is missing."""
+    """Files that would show more; for the user, not stable. Null if nothing is missing."""
 
 
 class TransactionTotals(msgspec.Struct, kw_only=True):
@@ -178,5 +178,4 @@ class PartitionTransactions:
     @property
     def cluster_id(self) -> str | None:
         """Cluster id of its log directory; None if that is unknown."""
-        meta = self.source.log_dir.meta
-        return None if meta is None else meta.cluster_id
+        return self.source.log_dir.cluster_id

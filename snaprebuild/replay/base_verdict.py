@@ -82,7 +82,7 @@ class BaseState(msgspec.Struct, frozen=True, eq=False):
 
 
 class BaseVerdict(msgspec.Struct, frozen=True, eq=False):
-    """What is known of the base.
+    """The judgement of the base.
 
     Attributes:
         offset: of the base.

@@ -31,7 +31,7 @@ class SnapshotOrigin(Enum):
     """The origin of a file that is there after the start."""
 
     KEPT = "kept"
-    """It was there before."""
+    """The file was there before."""
     EMPTY = "empty"
     """Written by the broker without reading the log: no entries, whatever the log has."""
     REBUILT = "rebuilt"

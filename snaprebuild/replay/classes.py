@@ -21,7 +21,7 @@ REASONS_LISTED_MAX = 10
 
 
 class SnapshotClass(Enum):
-    """What a rebuilt snapshot may be called."""
+    """The confidence of a rebuilt snapshot."""
 
     EXACT = "EXACT"
     """Equal to a broker's own replay of the whole log. If the log begins above 0, equal to its replay of the retained log on the

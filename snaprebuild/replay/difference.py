@@ -200,7 +200,7 @@ class Comparison(msgspec.Struct):
 
 
 class Knowledge(msgspec.Struct, frozen=True):
-    """What the replay may claim.
+    """Limits of the claims of a replay.
 
     Attributes:
         is_complete: it began at offset 0 or at a trusted snapshot: a producer that it does not have never wrote.

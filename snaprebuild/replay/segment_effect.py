@@ -73,7 +73,7 @@ KEEP = np.uint8(0)
 IF = np.uint8(1)
 SET = np.uint8(2)
 CLEAR = np.uint8(3)
-"""What happens to the incoming data batch."""
+"""The effect on the incoming data batch."""
 
 ENDS_WITH_DATA = np.uint8(0)
 ENDS_CLOSING = np.uint8(1)

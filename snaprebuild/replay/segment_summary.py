@@ -286,11 +286,11 @@ class Joiner(Protocol):
         """Adds what it found in the next run."""
 
     def total(self) -> Any:
-        """What it found in all runs."""
+        """The result of all runs."""
 
 
 class AnalysisPart(Protocol):
-    """What an analysis found in a run of batches."""
+    """The result of an analysis of a run of batches."""
 
     def joiner(self) -> Joiner:
         """Joins it with the parts after it."""
@@ -304,11 +304,11 @@ class Analysis(Protocol):
         """Columns of the headers that it needs, in addition to ``SUMMARY_COLUMNS``."""
 
     def of_block(self, block: HeaderBlock, base_offset: int) -> AnalysisPart:
-        """What it finds in a block, which is not empty, of the segment with this base offset."""
+        """The result for a block, which is not empty, of the segment with this base offset."""
 
 
 class BatchContents(msgspec.Struct, frozen=True):
-    """What consecutive batches contain. It does not depend on what is before them.
+    """The contents of consecutive batches. They do not depend on what is before them.
 
     Attributes:
         facts: counts, extremes and the order of offsets.
@@ -386,7 +386,7 @@ class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SegmentSummary(BatchRun, frozen=True, kw_only=True):
-    """What a segment contains, or one piece of it. The facts of its ``contents`` include the gap before them.
+    """The contents of a segment, or of one piece of it. The facts of its ``contents`` include the gap before them.
 
     Attributes:
         base_offset: of the segment, from its name.

@@ -118,7 +118,7 @@ class PageBoundary(msgspec.Struct, omit_defaults=True):
 
     @property
     def tone(self) -> BoundaryTone:
-        """Its state in one word."""
+        """The state of the boundary in one word."""
         return boundary_tone(
             self.state,
             self.status,
@@ -260,13 +260,18 @@ class PagePartition:
         return self.severities.total() - self.severities["note"]
 
     @property
+    def damaged(self) -> int:
+        """Findings about files of it that are damaged."""
+        return self.severities["damaged"]
+
+    @property
     def grave(self) -> int:
         """Findings with another exit code than 1."""
         return sum(self.severities[each] for each in GRAVE)
 
     @property
     def tone(self) -> PartitionTone:
-        """Its worst state in one word."""
+        """The worst state of the partition in one word."""
         tones = self.tones
         if self.fates or tones[BoundaryTone.WRONG] or self.grave:
             return PartitionTone.WRONG
@@ -315,7 +320,10 @@ class PagePartition:
             *("topic_partition", "place", "documents", "kind", "node_id", "stuck_bytes", "next_attempt", "outcome"),
             *("waiting", "open_count", "open_document", "question", "next_command", "next_text"),
         )
-        counts = ("waiting_unknown", "late", "held_segments", "held_segment_bytes", "difference_count", "wrong_entries", "concerns")
+        counts = (
+            *("waiting_unknown", "late", "held_segments", "held_segment_bytes"),
+            *("difference_count", "wrong_entries", "concerns", "damaged"),
+        )
         members: dict[str, object] = {
             **{name: getattr(self, name) for name in plain},
             **{name: exact_number(getattr(self, name)) for name in numbers},

@@ -49,7 +49,9 @@ def add_next_commands(page: PageData, next_command: NextCommand) -> None:
     judging = {number for number, document in enumerate(page.documents) if document.verb in JUDGING}
     for partition in page.all_partitions():
         is_judged = not judging.isdisjoint(partition.documents)
-        if partition.is_directory and is_judged and not partition.is_unread:
+        # As a command does: first the damage. A wrong snapshot is replaced all the same.
+        is_damaged = partition.damaged > 0 and not partition.tones[BoundaryTone.WRONG]
+        if partition.is_directory and is_judged and not partition.is_unread and not is_damaged:
             is_verified = not verifying.isdisjoint(partition.documents)
             judges = (verifying if is_verified else judging).intersection(partition.documents)
             expiry = page.documents[max(judges)].expiry_words
@@ -68,6 +70,8 @@ def _text_of(partition: PagePartition) -> str:
         return "See the next command of the page."
     if partition.is_unread:
         return "Part of it was not read: correct what the top of the page lists, and run the command again."
+    if partition.damaged:
+        return "A file is damaged: see the findings. If another replica is in sync, fetch this partition again from it."
     if partition.late:
         return "The late transactions below have their commands."
     if partition.tone is PartitionTone.FINE:

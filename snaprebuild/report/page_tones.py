@@ -1,4 +1,4 @@
-"""What a page shows of a boundary or a partition with one word and one colour. Lists, filters and cards use these words and no others."""
+"""The state of a boundary or a partition on the page, as one word and one colour, for lists, filters and cards."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class BoundaryTone(StrEnum):
     WRONG = "wrong"
     """The log proves that the snapshot is wrong, or it does not parse."""
     SUSPECT = "suspect"
-    """It parses, something contradicts it, and no replay settles it."""
+    """The snapshot parses, something contradicts it, and no replay settles it."""
     MISSING = "missing"
     """One is needed, and there is none."""
     REMOVED = "removed"
     """The next start of the broker removes it, or writes an empty one."""
     UNVERIFIABLE = "unverifiable"
-    """It was read or compared, and is proven neither right nor wrong."""
+    """The snapshot was read or compared, and is proven neither right nor wrong."""
     WRITTEN = "written"
     """A run wrote it."""
     QUIET = "quiet"
     """None is needed, or nobody reads it."""
     FINE = "fine"
-    """It is there, and nothing contradicts it."""
+    """The snapshot is there, and nothing contradicts it."""
 
 
 class PartitionTone(StrEnum):

@@ -108,7 +108,7 @@ class Preparation:
 
     @property
     def exit_code(self) -> int:
-        """By the worst finding."""
+        """Exit code of the worst finding."""
         return exit_code_of(self.findings)
 
 

@@ -77,7 +77,7 @@ class CacheHits(Part, frozen=True):
     size_bytes: Natural = 0
 
     def with_segment(self, size_bytes: int) -> CacheHits:
-        """With one segment of this size more."""
+        """The hits with one segment of this size more."""
         return CacheHits(segments=self.segments + 1, size_bytes=self.size_bytes + size_bytes)
 
     def __add__(self, other: CacheHits) -> CacheHits:

@@ -93,7 +93,7 @@ class StateReplay:
 
 
 def replays_by_state(checked: CheckedPartition) -> list[StateReplay]:
-    """What is due, by the nearest valid staged state below each boundary: a lost file costs the replay from the one below it."""
+    """The boundaries that are due, by the nearest valid staged state below each: a lost file costs the replay from the one below it."""
     replays: list[StateReplay] = []
     is_valid: dict[int, bool] = {}
     for boundary in checked.plan.boundaries:

@@ -68,12 +68,14 @@ class VerifyOutcome(TaskOutcome):
         reached: offsets at which the replay handed out a state.
         log_end_offset: end of the last segment that was read.
         later_producers: entries of ``ENTRY_DTYPE`` of the batches above the newest snapshot, in the order of the log, as bytes.
+        lost_snapshot: a snapshot of the listing is gone.
     """
 
     snapshots: list[VerifiedSnapshot] = msgspec.field(default_factory=list)
     reached: set[int] = msgspec.field(default_factory=set)
     log_end_offset: int = 0
     later_producers: bytes = b""
+    lost_snapshot: bool = False
 
     @property
     def is_unsound_reported(self) -> bool:
@@ -91,6 +93,7 @@ class VerifyOutcome(TaskOutcome):
         self.reached |= part.reached
         self.log_end_offset = part.log_end_offset
         self.later_producers += part.later_producers
+        self.lost_snapshot = self.lost_snapshot or part.lost_snapshot
 
 
 class PartitionVerdict(msgspec.Struct):
@@ -341,6 +344,7 @@ class _VerifyTask(ReplayTask):
 
     def _deleted(self, offset: int, listed: ListedFile) -> None:
         """A snapshot that was listed and is gone: neither missing nor judged."""
+        self.outcome.lost_snapshot = True
         path = self.source.directory.file_path(listed.name)
         self.outcome.findings.append(Finding(IN_FLUX, Severity.NOTE, path, "was deleted during the run", offset))
 

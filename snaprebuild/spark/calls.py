@@ -123,7 +123,7 @@ class Calls:
 
 
 def answered(sent: bytes) -> bytes:
-    """In a task: makes calls."""
+    """Makes the calls of a task."""
     file = io.BytesIO(sent)
     unpickler = pickle.Unpickler(file)  # noqa: S301  made by our own driver
     function = unpickler.load()

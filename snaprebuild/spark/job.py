@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, to_domain_error
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskQueue, run_here, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.spark import read_rows, summary_rows
@@ -52,6 +52,7 @@ from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.read_tasks import read_row, read_segments
 from snaprebuild.spark.replay_tasks import TooManyRows, WholeUnlessLarge
 from snaprebuild.spark.run_limits import limits_of, limits_of_stores
+from snaprebuild.spark.segment_calls import call_on_segments
 from snaprebuild.spark.session import is_stopped, python_of_executors
 from snaprebuild.spark.task_services import TaskServices, local_cores, rated_tasks, task_services
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA, WholePartition, placed_by_cost, placed_whole, run_whole
@@ -146,12 +147,25 @@ class SparkEngine:
     cache: EffectCache | None = None
 
     def __call__(self, tasks: Sequence[PartitionTask]) -> None:
-        """Runs all tasks. A failure of one does not stop the others.
+        """Runs all tasks, of one reader. A failure of one does not stop the others.
+
+        With a reader, executors read the segments, or this process if requests or bytes are limited.
 
         Raises:
             UsageError: requests or bytes are limited, and the session is one of Spark Connect.
         """
         limits = limits_of(tasks)
+        reader = tasks[0].reader if tasks else None
+        if reader is not None:
+            if limits is None:
+                for some in waves_of(tasks, lambda each: len(each.source.directory.segments)):
+                    call_on_segments(self, some)
+            else:
+                queues = [TaskQueue(task) for task in tasks]
+                for queue in queues:
+                    queue.refill()
+                run_here(queues, reader)
+            return
         if limits is not None:
             check_keeps_limits(self.session)
             run_with_shares(tasks, limits, partial(self._read_with_shares, limits, [task.source for task in tasks]))
@@ -221,7 +235,7 @@ class SparkEngine:
     def _read_with_shares(
         self, limits: S3Settings, sources: Sequence[PartitionSource], reads: Sequence[ReadTask]
     ) -> Sequence[Outcome]:
-        """What was read of segments, or their errors."""
+        """Summaries of segments, or their errors."""
         try:
             with _settings(self.session, SETTINGS):
                 return read_with_shares(self.session, task_services(self.session, sources).wrap, limits, reads)
@@ -557,7 +571,7 @@ class ReplayQuery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MoreReads:
-    """What a replay needs before it can go on.
+    """The reads that a replay waits for.
 
     Attributes:
         tasks: segments to read.

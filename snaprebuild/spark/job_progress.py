@@ -1,4 +1,4 @@
-"""What the tasks of a job have read so far, for the progress line.
+"""The reads of the tasks of a job so far, for the progress line.
 
 Spark reports how many tasks of a stage have ended, and not which. So the least that they can have read is shown, and the exact number when
 the stage is over. Each byte is counted once, however often a task runs.

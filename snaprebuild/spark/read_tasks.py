@@ -1,4 +1,4 @@
-"""What tasks do that read segments: they send the summaries as rows to the tasks that replay (``replay_tasks``)."""
+"""The tasks that read segments: they send the summaries as rows to the tasks that replay (``replay_tasks``)."""
 
 from __future__ import annotations
 

@@ -17,11 +17,12 @@ from snaprebuild.consume.query_arguments import (
     assigned_partitions,
     check_one_selection,
     chosen_columns,
+    moments_of,
     offsets_of,
     pattern_of,
     topic_ids_from,
 )
-from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, NoMatch, RecordIsolation, RecordQuery
+from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, Moments, NoMatch, Offsets, RecordIsolation, RecordQuery
 from snaprebuild.errors import UsageError
 from snaprebuild.spark.source_options import (
     as_location,
@@ -44,7 +45,8 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 OWN = (
     *("path", "paths", "columns", "topics", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets"),
-    *("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss", "includeHeaders"),
+    *("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"),
+    *("startingOffsetsByTimestampStrategy", "failOnDataLoss", "includeHeaders"),
     *("remote", "metadataLog", "privateKey", "keyPrefix", "topicIds"),
     *("isolation", "mode", "numPartitions", "pushFilters", "splitSegments"),
     *("s3EndpointUrl", "s3PathStyle", "s3Profile", "s3Anonymous", "s3RequesterPays", "s3SseCKeyFile"),
@@ -99,12 +101,10 @@ class RecordOptions:
             subscribe=_names(options, "subscribe"),
             subscribe_pattern=pattern_of("option subscribePattern", options.get("subscribePattern")),
             assign=assigned_partitions("option assign", _json(options, "assign")),
-            starting_offsets=offsets_of(
-                "option startingOffsets", options.get("startingOffsets", "earliest"), {"earliest": EARLIEST}
-            ),
-            ending_offsets=offsets_of("option endingOffsets", options.get("endingOffsets", "latest"), {"latest": LATEST}),
-            starting_timestamp=number_option(options, "startingTimestamp"),
-            ending_timestamp=number_option(options, "endingTimestamp"),
+            starting_offsets=_offsets(options, "starting", {"earliest": EARLIEST}),
+            ending_offsets=_offsets(options, "ending", {"latest": LATEST}),
+            starting_timestamp=_moments(options, "starting"),
+            ending_timestamp=_moments(options, "ending"),
             no_match=_one_of(options, "startingOffsetsByTimestampStrategy", NoMatch, NoMatch.ERROR),
             isolation=_one_of(options, "isolation", RecordIsolation, RecordIsolation.READ_COMMITTED),
             mode=mode,
@@ -192,6 +192,23 @@ def _columns(options: Mapping[str, str], mode: DamageMode) -> tuple[str, ...]:
     if mode is DamageMode.PERMISSIVE and "error" not in names:
         names = (*names, "error")
     return names
+
+
+def _moments(options: Mapping[str, str], end: str) -> Moments | None:
+    """The timestamps where the range starts or ends; None without one. That of all partitions counts before those of each."""
+    moment = number_option(options, f"{end}Timestamp")
+    name = f"{end}OffsetsByTimestamp"
+    if moment is not None or options.get(name) is None:
+        return moment
+    return moments_of(f"option {name}", options[name])
+
+
+def _offsets(options: Mapping[str, str], end: str, words: Mapping[str, int]) -> Offsets:
+    """The offsets where the range starts or ends. A timestamp counts before them, as in Spark's Kafka source."""
+    (word,) = words
+    if _moments(options, end) is not None:
+        return words[word]
+    return offsets_of(f"option {end}Offsets", options.get(f"{end}Offsets", word), words)
 
 
 def _json(options: Mapping[str, str], name: str) -> Any:

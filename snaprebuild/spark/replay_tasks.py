@@ -1,4 +1,4 @@
-"""What tasks do with the summaries of segments: replay partitions or chunks (``partition_jobs``), and merge the chunks.
+"""The tasks that take the summaries of segments: they replay partitions or chunks (``partition_jobs``), and merge the chunks.
 
 They take and return rows of Arrow tables, so that tests can run them without Spark, with any distribution of the rows.
 """

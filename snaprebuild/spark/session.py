@@ -485,7 +485,7 @@ def is_stopped(session: SparkSession) -> bool:
 
 
 def python_of_executors(session: SparkSession) -> str:
-    """Its program in brackets, for messages; nothing for a server of Spark Connect, which does not say."""
+    """The Python of the executors in brackets, for messages; nothing for a server of Spark Connect, which does not say."""
     return "" if is_remote(session) else f" ({session.sparkContext.pythonExec})"
 
 

@@ -52,11 +52,11 @@ class LifecycleRule(Part, frozen=True):
     prefix: str
     """Prefix of the keys in the bucket."""
     has_tags: bool = False
-    """It takes only objects with some tags."""
+    """The rule takes only objects with some tags."""
     larger_than_bytes: Natural | None = None
-    """It takes only larger objects; null without a limit."""
+    """The rule takes only larger objects; null without a limit."""
     smaller_than_bytes: Natural | None = None
-    """It takes only smaller objects; null without a limit."""
+    """The rule takes only smaller objects; null without a limit."""
     expiration: str | None = None
     """Age in days or date at which it deletes objects; null if it deletes none."""
     transitions: tuple[Transition, ...] = ()
@@ -84,7 +84,7 @@ class ArchiveTier(Part, frozen=True):
     prefix: str
     """Prefix of the keys in the bucket."""
     has_tags: bool
-    """It takes only objects with some tags."""
+    """The tier takes only objects with some tags."""
     access_tier: str
     idle_days: Natural
     """Days without access after which it takes an object."""

@@ -111,6 +111,21 @@ class LogDirState(msgspec.Struct, frozen=True):
         return StorePath(self.store, self.path)
 
     @property
+    def node_id(self) -> int | None:
+        """Node id in ``meta.properties``; None if the file is unknown or names none."""
+        return None if self.meta is None else self.meta.node_id
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Cluster id in ``meta.properties``; None if the file is unknown or names none."""
+        return None if self.meta is None else self.meta.cluster_id
+
+    @property
+    def directory_id(self) -> bytes | None:
+        """Directory id in ``meta.properties``, 16 bytes; None if the file is unknown or names none."""
+        return None if self.meta is None else self.meta.directory_id
+
+    @property
     def marked_epoch(self) -> int | None:
         """Broker epoch of the clean-shutdown marker; None without the marker, and where it names none."""
         clean = self.clean_shutdown

@@ -74,5 +74,5 @@ _KINDS = {
 
 
 def topic_kind_of(topic: str) -> TopicKind:
-    """By the name."""
+    """The kind of a topic, by its name."""
     return _KINDS.get(topic, TopicKind.ORDINARY)

@@ -466,6 +466,18 @@ def _check_endpoint(url: str) -> None:
         raise UsageError(expected)  # without the URL: it may hold a password
 
 
+_SCHEME_ADVICE = {
+    "file://": "; a local path has no scheme",
+    "http://": "; the URL of a store goes with --s3-endpoint-url",
+    "https://": "; the URL of a store goes with --s3-endpoint-url",
+    "s3://": ", in lower case",
+    "s3a://": ": that is the scheme of Hadoop for the same bucket",
+    "s3n://": ": that is the scheme of Hadoop for the same bucket",
+    "gs://": "; Google's store answers as S3 at --s3-endpoint-url https://storage.googleapis.com",
+}
+"""What to write in the place of another scheme."""
+
+
 def is_object(location: str) -> bool:
     """Whether a location leads into an object store."""
     return location.startswith(OBJECT_SCHEME)
@@ -481,10 +493,9 @@ def absolute(location: str) -> str:
     if not is_object(location):
         # As a path, ``s3a://BUCKET`` would be a directory here, and --out would write there.
         if (scheme := _SCHEME.match(location)) is not None:
-            advice = "; a local path has no scheme" if scheme[0] == "file://" else ""
-            raise UsageError(
-                f"expected a path, or s3://BUCKET/PREFIX{advice}", path=f"{scheme[0]}..."
-            )  # the rest may hold a password
+            advice = _SCHEME_ADVICE.get(scheme[0].lower(), "")
+            # The rest may hold a password.
+            raise UsageError(f"expected a path, or s3://BUCKET/PREFIX{advice}", path=f"{scheme[0]}...")
         return os.path.abspath(location)
     bucket, _, key = location.removeprefix(OBJECT_SCHEME).partition("/")
     key = key.rstrip("/")

@@ -56,7 +56,7 @@ class ReadPath(msgspec.Struct, frozen=True):
         return replace(self, path=path)
 
     def below(self, name: str) -> Self:
-        """What has this name, or path, below the directory."""
+        """The file of this name, or path, below the directory."""
         return self.at(f"{self.path}/{name}")
 
     def read_small(self, bytes_max: int) -> bytes | None:

@@ -120,7 +120,7 @@ _pool = _Pool()
 def map_in_threads(
     function: Callable[[Item], MapResult], items: Sequence[Item], size_of: Callable[[Item], int] = lambda _: 0
 ) -> Iterator[MapResult]:
-    """What the function returns for each item, in their order.
+    """The results of the function for each item, in their order.
 
     Args:
         function: called in several threads. Its exceptions are raised where their item is due; items that are not begun by then

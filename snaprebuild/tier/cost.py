@@ -81,12 +81,12 @@ class CopyRead:
 
         Args:
             copy: with facts.
-            segment: it is read.
-            compared: so are its indexes, which are compared with it.
-            snapshots: how often its producer snapshot is.
-            index: so is its transaction index.
-            time: the end of its time index is read.
-            end: so are the end of the segment, which only its batches have, and its leader epochs.
+            segment: the whole segment is read.
+            compared: offset index, time index and leader epochs are read, to be compared with the segment.
+            snapshots: how often the producer snapshot is read.
+            index: the transaction index is read.
+            end: the end of the segment, which only its batches have, and its leader epochs are read.
+            time: the end of the time index is read.
         """
         read = cls(copy)
         facts = copy.facts

@@ -34,13 +34,13 @@ class DeletionReason(StrEnum):
     """Why a leader deletes a copy."""
 
     LOG_START = "log-start"
-    """It ends below the log start offset."""
+    """The copy ends below the log start offset."""
     RETENTION_MS = "retention-ms"
-    """Its newest record is older than retention.ms."""
+    """The newest record of the copy is older than retention.ms."""
     RETENTION_BYTES = "retention-bytes"
     """The log has more bytes than retention.bytes."""
     LEADER_EPOCHS = "leader-epochs"
-    """Its leader epochs are all below the first one of the leader."""
+    """The leader epochs of the copy are all below the first one of the leader."""
 
 
 class ExpectedDeletion(Part, frozen=True):

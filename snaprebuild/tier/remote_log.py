@@ -227,6 +227,7 @@ class RemoteLogs:
             of unknown keys.
         deleted: partitions whose deletion is recorded as finished.
         read_numbers: of the metadata partitions that were read.
+        begins_at: log start offsets of the metadata partitions whose first records are gone, by their numbers.
         read_from: the metadata partition that holds the records of a partition.
         copied_ms: latest event time of the records of copies, not of deletions, by topic id: ms since 1970.
         cluster_id: of the cluster whose records these are; None if no ``meta.properties`` has it.
@@ -238,6 +239,7 @@ class RemoteLogs:
     dropped: int = 0
     deleted: set[TopicIdPartition] = field(default_factory=set)
     read_numbers: set[int] = field(default_factory=set)
+    begins_at: dict[int, int] = field(default_factory=dict)
     read_from: dict[TopicIdPartition, int] = field(default_factory=dict)
     copied_ms: dict[bytes, int] = field(default_factory=dict)
     cluster_id: str | None = None
@@ -284,9 +286,16 @@ class RemoteLogs:
         """The id of another cluster whose records name a partition; None if no other cluster does."""
         return next((cluster_id for cluster_id, logs in self.other_clusters.items() if logs.names(partition)), None)
 
-    def has_read(self, number: int) -> None:
-        """Notes that a metadata partition was taken whole, or as far as it can be read."""
+    def has_read(self, number: int, first_offset: int) -> None:
+        """Notes that a metadata partition was taken whole, or as far as it can be read.
+
+        Args:
+            number: of the metadata partition.
+            first_offset: its log start offset.
+        """
         self.read_numbers.add(number)
+        if first_offset > 0:
+            self.begins_at[number] = first_offset
         self._count = None
         for each in (*self.partitions, *self.deletions):
             self.read_from.setdefault(each, number)

@@ -41,7 +41,7 @@ from formats.remote.remote_log_metadata import (
 )
 from formats.text_lines import shown_json
 from snaprebuild.errors import DamagedCopyError, GoneFileError, LimitReachedError, ReadFailedError
-from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.snapshots.engine.log_facts import log_end_offset
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -115,6 +115,7 @@ class CopyFacts:
         compared: stored bytes of the small files that are compared with the segment, by kind.
         torn_index: which of its indexes ends too early, or None: brokers cannot read from the copy, and its segment may be right.
         is_unread: the store did not hand it out, so that the copy may be good.
+        is_gone: its manifest was deleted after the store was listed.
         manifest: its bytes, where it could be read; None in a layout without one.
     """
 
@@ -132,6 +133,7 @@ class CopyFacts:
     compared: tuple[tuple[LocalTierFile, int], ...] = ()
     torn_index: str | None = None
     is_unread: bool = False
+    is_gone: bool = False
     manifest: bytes | None = None
 
 
@@ -154,6 +156,7 @@ class RemoteCopy:
         missing: kinds of objects that it needs and does not have.
         record: of the metadata log; None without one.
         unanswered: why a request for objects that the listing lacks had no answer; None if there was an answer, or no need to ask.
+        is_gone: an object of it was deleted after the store was listed.
         facts: of the objects; ``UNREAD`` as long as they were not read.
         segment_bytes: size of the segment; None if unknown.
         end_offset: last offset; None if unknown.
@@ -170,6 +173,7 @@ class RemoteCopy:
     missing: tuple[str, ...]
     record: RemoteSegment | None = None
     unanswered: str | None = None
+    is_gone: bool = False
     facts: CopyFacts = UNREAD
     segment_bytes: int | None = None
     end_offset: int | None = None
@@ -201,6 +205,7 @@ class RemoteCopy:
     def take_facts(self, facts: CopyFacts) -> None:
         """Takes the facts of the objects, as far as the record does not have them."""
         self.facts = facts
+        self.is_gone = self.is_gone or facts.is_gone
         if self.record is None:
             self.segment_bytes = facts.segment_bytes
             self.end_offset = facts.end_offset
@@ -238,7 +243,8 @@ def fault_finding(place: str, copy: RemoteCopy, message: str, *, is_unread: bool
     code = "storage-failed" if is_unread else "tier-bad-copy"
     severity = Severity.STORAGE if is_unread else Severity.DAMAGED
     text = f"copy {uuid_to_text(copy.segment_id)}: {message}"
-    return Finding(code, severity, place, text, copy.start_offset, is_unread=is_unread)
+    cause = FindingCause.CHANGED_MEANWHILE if is_unread and copy.is_gone else None
+    return Finding(code, severity, place, text, copy.start_offset, is_unread=is_unread, cause=cause)
 
 
 def missing_objects(layout: TierLayout, copy: CopyObjects | None) -> tuple[str, ...]:
@@ -309,7 +315,7 @@ def copy_facts(root: ReadPath, layout: TierLayout, copy: CopyObjects) -> CopyFac
     try:
         data = file.read_small(MANIFEST_BYTES_MAX) if listed.data is None else listed.data
         if data is None:
-            return CopyFacts(fault=f"its {AivenObject.MANIFEST} is {GONE_SINCE_LISTED}", is_unread=True)
+            return CopyFacts(fault=f"its {AivenObject.MANIFEST} is {GONE_SINCE_LISTED}", is_unread=True, is_gone=True)
         manifest = read_aiven_manifest(data, file=file.path)
     except (FormatError, ReadFailedError) as error:
         return CopyFacts(fault=error.message, is_unread=was_not_handed_out(error))
@@ -330,6 +336,9 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: CopyObjects) -> Cop
     needed = max((place.position + place.size for place in manifest.indexes.values() if place is not None), default=0)
     sizes = _plain_sizes(manifest)
     torn = _torn(sizes)
+    fault = _contradiction(metadata, copy)
+    if fault is None and stored not in (None, expected):
+        fault = f"its chunks have {expected} bytes, and its .log has {stored}"
     if indexes is not None and indexes.identity.size_bytes < needed:
         torn = f"its indexes end at byte {needed}, and its .indexes has {indexes.identity.size_bytes}"
     return CopyFacts(
@@ -342,8 +351,7 @@ def _of_manifest(manifest: AivenManifest, data: bytes, copy: CopyObjects) -> Cop
         is_compressed=manifest.is_compressed,
         max_timestamp_ms=_time(metadata.get("maxTimestampMs")),
         event_timestamp_ms=_time(metadata.get("eventTimestampMs")),
-        fault=_contradiction(metadata, copy)
-        or (None if stored in (None, expected) else f"its chunks have {expected} bytes, and its .log has {stored}"),
+        fault=fault,
         index_hits=_index_hits(sizes),
         compared=tuple((kind, place.size) for kind in COMPARED if (place := manifest.indexes[INDEX_OF[kind]]) is not None),
         torn_index=torn,
@@ -446,7 +454,7 @@ class RemotePartition:
 
     @property
     def place(self) -> str:
-        """For messages."""
+        """Place, partition and topic id, for messages."""
         return f"{self.base.path}: {self.id.topic}-{self.id.partition} ({uuid_to_text(self.id.topic_id)})"
 
     @property
@@ -597,16 +605,20 @@ class RemotePartition:
         and if there is one. Any other stays: it is lost, or was not handed out.
 
         Args:
-            copies: of which something could not be read.
+            copies: that may be among them.
 
         Returns:
             Whether any was left out.
         """
-        deleted = [each for each in copies if self._is_deleted(each)]
-        if not deleted:
+        candidates = list(copies)
+        if not candidates:
             return False
         lowest = self._lowest_present()
-        left_out = [each for each in deleted if not self.may_be_live(each) or (lowest is not None and each.start_offset < lowest)]
+        left_out = []
+        for each in candidates:
+            may_be_retention = not self.may_be_live(each) or (lowest is not None and each.start_offset < lowest)
+            if may_be_retention and self._is_deleted(each):
+                left_out.append(each)
         for each in left_out:
             del self.copies[each.segment_id]
             self.deleted_meanwhile.append(each.start_offset)
@@ -621,6 +633,7 @@ class RemotePartition:
     def _is_deleted(self, copy: RemoteCopy) -> bool:
         """Whether the store has no object of a copy that was listed. False if it does not answer."""
         if copy.segment_id in self.known_gone:
+            copy.is_gone = True
             return True
         objects = copy.objects.by_kind.values()
         try:
@@ -628,6 +641,7 @@ class RemotePartition:
         except (ReadFailedError, LimitReachedError):
             return False
         if is_deleted:
+            copy.is_gone = True
             self.known_gone.add(copy.segment_id)
         return is_deleted
 
@@ -638,6 +652,24 @@ class RemotePartition:
         count = len(self.deleted_meanwhile)
         message = f"{pluralize(count, 'copy was', 'copies were')} deleted since the store was listed, and left out"
         return [Finding("tier-deleted-meanwhile", Severity.NOTE, self.place, message, min(self.deleted_meanwhile))]
+
+    def without_vanished(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings, with one in the place of all about unread objects if no copy of the listing is there any more.
+
+        Brokers delete all copies of a topic that is deleted. Nothing here shows whether they did.
+
+        Args:
+            findings: about this partition, after ``leave_out_deleted`` was called for what could not be read.
+        """
+        listed = [each for each in self.copies.values() if each.objects.by_kind and self.may_be_live(each)]
+        if not listed or any(each.segment_id not in self.known_gone for each in listed):
+            return list(findings)
+        have = "copy is" if len(listed) == 1 else f"{len(listed)} copies are"
+        message = f"its {have} gone since the store was listed: the topic may have been deleted"
+        start = min(each.start_offset for each in listed)
+        cause = FindingCause.CHANGED_MEANWHILE
+        vanished = Finding("storage-failed", Severity.STORAGE, self.place, message, start, is_unread=True, cause=cause)
+        return [vanished, *(each for each in findings if not each.is_unread)]
 
     def _manifest_of(self, copy: RemoteCopy) -> CachedManifest | None:
         """The manifest of a copy; None if it was not read, or if the objects are below several prefixes."""
@@ -661,6 +693,7 @@ class RemotePartition:
             try:
                 end = log_end_offset(self.directory([self.segment_files(copy, with_indexes=True)])) - 1
             except GoneFileError as error:
+                copy.is_gone = True
                 raise ReadFailedError(f"is {GONE_SINCE_LISTED}", path=error.path, errno=errno.ENOENT) from None
             copy.end_offset = end if end >= copy.start_offset else None
 
@@ -696,6 +729,7 @@ class RemotePartition:
         file = self.file(copy, LocalTierFile.LEADER_EPOCHS)
         data = file.read_small(limits.TEXT_FILE_BYTES_MAX)
         if data is None:
+            copy.is_gone = True
             raise ReadFailedError(f"is {GONE_SINCE_LISTED}", path=file.path, errno=errno.ENOENT)
         return read_leader_epoch_checkpoint(data, file=file.path)
 
@@ -864,7 +898,7 @@ def take_all_for_finished(remote: RemotePartition) -> None:
         remote.log.take(segment)
         finished = SegmentState.COPY_SEGMENT_FINISHED
         remote.log.take(RemoteSegmentUpdate(segment.id, segment.broker_id, segment.event_timestamp_ms, None, finished))
-    remote.findings = (*findings, *remote.deleted_findings())
+    remote.findings = (*remote.without_vanished(findings), *remote.deleted_findings())
 
 
 def _segment_of(remote: RemotePartition, copy: RemoteCopy) -> RemoteSegment:

@@ -7,7 +7,8 @@ copies brokers still read: ``unrecorded_states`` shows why they do not have thos
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -24,14 +25,15 @@ from formats.remote.remote_log_metadata import (
     RemoteSegment,
     SegmentState,
     TopicIdPartition,
+    metadata_partition,
     read_remote_log_record,
 )
 from snaprebuild.errors import LimitReachedError, ReadFailedError, UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, first_of, pluralize
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
+from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.log_dir import Discovery, directory_fault, find_partitions, is_log_dir
-from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.remote.listing import (
     CopyObjects,
@@ -58,7 +60,7 @@ from snaprebuild.tier.remote_partition import (
     take_all_for_finished,
     unreadable_objects,
 )
-from snaprebuild.tier.running_topic import RunningTopic, unreadable_record
+from snaprebuild.tier.running_topic import RunningTopic, cut_topic, unreadable_record
 
 __all__ = [
     "UNRECORDED",
@@ -98,9 +100,9 @@ class CopyState(StrEnum):
     UNFINISHED = "unfinished"
     """COPY_SEGMENT_STARTED, with objects: it is being written, or its writer failed."""
     DELETING = "deleting"
-    """Its deletion has begun, or that of its partition."""
+    """The deletion of the copy has begun, or that of its partition."""
     DELETED = "deleted"
-    """Its deletion is recorded as finished, or that of its partition, or its topic was removed from the cluster."""
+    """The deletion of the copy is recorded as finished, or that of its partition, or its topic was removed from the cluster."""
     UNKNOWN = "unknown"
     """Objects without a record, so that nothing proves what they are."""
     ANOTHER_TOPIC_ID = "another-topic-id"
@@ -368,7 +370,7 @@ def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
         unknown=unknown,
         unanswered=unanswered,
         private_keys=access.private_keys,
-        findings=[*notes, *findings],
+        findings=[*notes, *findings, *_cut_off_findings(logs, partitions, access.root.path)],
         stores=stores,
     )
 
@@ -416,6 +418,27 @@ def _unrecorded_state(log: RemoteLog, segment_id: bytes, other: CopyState | None
     if segment is None:
         return other
     return CopyState.DELETING if segment.state is SegmentState.DELETE_SEGMENT_STARTED else None
+
+
+def _cut_off_findings(logs: RemoteLogs, partitions: Iterable[ListedPartition], root: str) -> Iterator[Finding]:
+    """Complete copies without a record, where the first records of the metadata partition that would have it are gone."""
+    counts = Counter[int]()
+    for each in partitions if logs.begins_at else ():
+        number = metadata_partition(each.id, logs.metadata_partitions())
+        recorded = logs.partitions.get(each.id, RemoteLog()).segments
+        ids = [
+            copy.segment_id for copy in each.copies if not missing_objects(each.layout, copy) and copy.segment_id not in recorded
+        ]
+        if number in logs.begins_at:
+            counts[number] += sum(state is None for state in unrecorded_states(logs, each.id, ids, verified=False).values())
+    for number, count in sorted(counts.items()):
+        if count:
+            message = (
+                f"{pluralize(count, 'copy has', 'copies have')} no record, and partition {number} of {METADATA_TOPIC} begins at offset "
+                f"{logs.begins_at[number]}: brokers that start do not find them. `snaprebuild tier metadata` rebuilds records that are "
+                "gone. Delete nothing"
+            )
+            yield Finding("tier-record-gone", Severity.FINDING, root, message)
 
 
 def unrecorded_finding(
@@ -597,7 +620,7 @@ def read_remote_logs(paths: Sequence[str], stores: S3Settings, cluster_id: str |
 
 def _largest_partitions(
     paths: Sequence[str], directories: Discovery, own_id: str | None
-) -> dict[str | None, dict[int, PartitionDir]]:
+) -> dict[str | None, dict[int, PartitionSource]]:
     """The partitions of ``__remote_log_metadata`` by cluster id and number, those of the cluster of the store first.
 
     Raises:
@@ -607,21 +630,21 @@ def _largest_partitions(
         each for each in directories.log_dirs if any(directory.name.topic == METADATA_TOPIC for directory in each.partitions)
     ]
     holding.sort(key=lambda each: _place_in(paths, each.state.path))
-    ids = [None if each.state.meta is None else each.state.meta.cluster_id for each in holding]
+    ids = [each.state.cluster_id for each in holding]
     known = [each for each in ids if each is not None]
     if own_id is not None and known and own_id not in known:
         expected = f"expected the records of cluster {own_id}, found those of cluster {known[0]}"
         raise UsageError(f"--metadata and --metadata-log are of different clusters: {expected}", path=holding[0].state.path)
     first = own_id or next(iter(known), None)
-    by_cluster: dict[str | None, dict[int, PartitionDir]] = {first: {}} if holding else {}
+    by_cluster: dict[str | None, dict[int, PartitionSource]] = {first: {}} if holding else {}
     for log_dir, cluster_id in zip(holding, ids, strict=True):
         by_number = by_cluster.setdefault(cluster_id or first, {})
         for directory in log_dir.partitions:
             if directory.name.form is not DirectoryForm.PLAIN:  # a broker deletes it: it may be of an earlier topic of this name
                 continue
             other = by_number.get(directory.name.partition)
-            if directory.name.topic == METADATA_TOPIC and (other is None or other.size_bytes < directory.size_bytes):
-                by_number[directory.name.partition] = directory
+            if directory.name.topic == METADATA_TOPIC and (other is None or other.directory.size_bytes < directory.size_bytes):
+                by_number[directory.name.partition] = PartitionSource(directory, log_dir.state, directory.topic_partition)
     return by_cluster
 
 
@@ -634,18 +657,24 @@ def _place_in(paths: Sequence[str], location: str) -> int:
     return len(paths)
 
 
-def _read_cluster(cluster_id: str | None, by_number: dict[int, PartitionDir], findings: list[Finding]) -> RemoteLogs:
-    """The records of one cluster; what cannot be read is added to the findings."""
+def _read_cluster(cluster_id: str | None, by_number: dict[int, PartitionSource], findings: list[Finding]) -> RemoteLogs:
+    """The records of one cluster that its brokers read; what cannot be read is added to the findings."""
     logs = RemoteLogs(cluster_id=cluster_id)
-    for number, directory in sorted(by_number.items()):
+    for number, source in sorted(by_number.items()):
+        directory = source.directory
+        first = source.log_start_offset
+        if first > 0:
+            findings.append(cut_topic(first, directory.path))
         try:
             for record in log_records(directory):
+                if record.offset < first:
+                    continue
                 place = f"{directory.path}, offset {record.offset}"
                 value = None if record.value is None else read_remote_log_record(record.value, file=place)
                 logs.take_keyed(record.key, value)
         except FormatError as error:
             findings.append(unreadable_record(error, directory.path))
-        logs.has_read(number)
+        logs.has_read(number, first)
     return logs
 
 

@@ -17,7 +17,7 @@ from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.storage.remote.metadata_topic import ClusterTopic, MetadataTopic
 from snaprebuild.tier.remote_log import RemoteLogs
 
-__all__ = ["ReadTopic", "RunningTopic", "TopicRecords", "read_topic", "unreadable_record"]
+__all__ = ["ReadTopic", "RunningTopic", "TopicRecords", "cut_topic", "read_topic", "unreadable_record"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,17 @@ class RunningTopic:
             return read_topic(topic, self.servers)
 
 
+def cut_topic(first: int, place: str) -> Finding:
+    """The note about a partition of the topic whose first records are gone, so that no broker reads them any more.
+
+    Args:
+        first: its log start offset, above 0.
+        place: of the partition.
+    """
+    message = f"the topic begins at offset {first}: which copies had records below it is unknown"
+    return Finding("metadata-topic-cut", Severity.NOTE, place, message, cause=FindingCause.METADATA_TOPIC)
+
+
 def unreadable_record(error: FormatError, place: str) -> Finding:
     """The finding of a record that brokers, or this version, cannot read, after which a metadata log is not read.
 
@@ -122,16 +133,13 @@ def read_topic(topic: ReadTopic, servers: str) -> TopicRecords:
     bounds = {number: topic.bounds(number) for number in sorted(own.partitions)}
     for number, (first, end) in bounds.items():
         if first > 0:
-            message = f"the topic begins at offset {first}: which copies had records below it is unknown"
-            findings.append(
-                Finding("metadata-topic-cut", Severity.NOTE, topic.place(number), message, cause=FindingCause.METADATA_TOPIC)
-            )
+            findings.append(cut_topic(first, topic.place(number)))
         try:
             for offset, key, value in topic.read_up_to(number, end):
                 record = None if value is None else read_remote_log_record(value, file=f"{topic.place(number)}, offset {offset}")
                 logs.take_keyed(key, record)
         except FormatError as error:
             findings.append(unreadable_record(error, topic.place(number)))
-        logs.has_read(number)
+        logs.has_read(number, first)
     logs.set_metadata_partitions(len(own.partitions))
     return TopicRecords(logs, findings, {number: end for number, (_, end) in bounds.items()})

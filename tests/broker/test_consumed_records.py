@@ -1,18 +1,15 @@
 """``snaprebuild.records`` next to Kafka's own consumer of three releases, at both isolation levels, on the logs of a real broker."""
 
-import base64
 import time
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from kafka_classpath import java_output
+from consumed_records import LEVELS, consumed, ours
 from kafka_node import KafkaNode
 from manifests import FIXTURES
 from moved_in_time import moved_in_time, ms_to_present
-
-from snaprebuild.library.record_stream import records
+from test_rebuilt_clusters import write_history
+from tiered_cluster import tiered_cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.full]
 
@@ -25,8 +22,6 @@ LOGS = {
 }
 KEPT = {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.ms": 1000, "min.compaction.lag.ms": (1 << 63) - 1}
 """Nothing is deleted or compacted: the consumer and the tool read at different times."""
-LEVELS = ("read_committed", "read_uncommitted")
-COLUMNS = ("offset", "timestamp", "timestampType", "key", "value", "headers")
 
 
 def log_end(partition: Path) -> int:
@@ -50,42 +45,10 @@ def planted(node: KafkaNode, tmp_path: Path) -> None:
         node.plant(f"{topic}-0", young, log_end(young))
 
 
-def bytes_of(text: str) -> bytes | None:
-    return None if text == "null" else base64.b64decode(text[1:])
-
-
-def consumed(node: KafkaNode, questions: list[str]) -> list[list[dict[str, Any]]]:
-    """The rows of each question (``ConsumedRecords.java``), by the consumer of the release of the broker."""
-    answer = java_output("ConsumedRecords", arguments=[node.address], lines=questions, version=node.release.version)
-    answers: list[list[dict[str, Any]]] = [[]]
-    for line in answer:
-        if not line:
-            answers.append([])
-            continue
-        offset, timestamp, kind, key, value, *headers = line.split()
-        pairs = [
-            {"key": (bytes_of(name) or b"").decode(), "value": bytes_of(data)}
-            for name, data in zip(headers[::2], headers[1::2], strict=True)
-        ]
-        answers[-1].append(
-            {
-                "offset": int(offset),
-                "timestamp": int(timestamp),
-                "timestampType": int(kind),
-                "key": bytes_of(key),
-                "value": bytes_of(value),
-                "headers": pairs or None,
-            }
-        )
-    return answers[:-1]
-
-
-def ours(log_dir: Path | tuple[()], topic: str, **options: Any) -> list[dict[str, Any]]:
-    stream = records(log_dir, topics=topic, columns=COLUMNS, **options)
-    table = pa.Table.from_batches(list(stream), stream.schema)
-    milliseconds = pa.compute.divide(table["timestamp"].cast(pa.int64()), 1000)
-    rows: list[dict[str, Any]] = table.set_column(1, "timestamp", milliseconds).to_pylist()
-    return rows
+def middle_timestamp(log_dir: Path, topic: str) -> int:
+    """Milliseconds of a record in the middle of the log: a question, and no expected value."""
+    rows = ours(log_dir, topic, isolation="read_committed")
+    return int(rows[len(rows) // 2]["timestamp"])
 
 
 @pytest.mark.parametrize("version", ["2.7.2", "3.9.2", "4.3.1"])
@@ -93,12 +56,12 @@ def test_the_records_are_those_of_a_consumer(version: str, tmp_path: Path) -> No
     node = KafkaNode(tmp_path / "node", version=version, tiering=False)
     with node:
         planted(node, tmp_path)
+        middles = {topic: middle_timestamp(node.log_dir, topic) for topic in LOGS}
         node.start()
         whole = [f"{topic} {level} -1" for topic in LOGS for level in LEVELS]
-        first = consumed(node, whole)
-        middles = {topic: first[2 * at][len(first[2 * at]) // 2]["timestamp"] for at, topic in enumerate(LOGS)}
         timed = [f"{topic} read_committed {middles[topic]}" for topic in LOGS]
-        by_time = consumed(node, timed)
+        answers = consumed(node, [*whole, *timed])
+        first, by_time = answers[: len(whole)], answers[len(whole) :]
         node.stop_all()
     seen = 0
     for question, rows in zip(whole, first, strict=True):
@@ -154,3 +117,28 @@ def test_the_records_of_remote_storage_are_those_of_a_consumer(version: str, tmp
         if level == "read_uncommitted":
             assert len(alone) >= sum(row["offset"] < on_disk for row in rows)
     assert len(answers[1]) > 5_000
+
+
+def test_the_records_of_a_cluster_are_those_of_a_consumer(tmp_path: Path) -> None:
+    """Topics that were copied by several leaders; a replica that lost records led, and another one was cut; a topic was made again."""
+    with tiered_cluster(tmp_path, "4.3.1") as cluster:
+        cluster.start()
+        topics = write_history(cluster)
+        questions = [f"{topic} {level} -1" for topic in topics for level in LEVELS]
+        answers = dict(zip(questions, consumed(cluster.nodes[1], questions), strict=True))
+        cluster.stop()
+    wrong = {}
+    for question, rows in answers.items():
+        topic, level, _ = question.split()
+        own = [each for each in cluster.log_dirs if (each / f"{topic}-0").is_dir()]
+        for log_dirs in ([*own], *([each] for each in own)):
+            for metadata in ((), cluster.log_dirs):
+                mine = ours(log_dirs, topic, isolation=level, remote=cluster.remote_dir, metadata_log=metadata)
+                if mine != rows:
+                    wrong[question, len(log_dirs), len(metadata)] = (len(mine), len(rows))
+        alone = ours((), topic, isolation=level, remote=cluster.remote_dir)
+        alone = [row for row in alone if row["offset"] >= rows[0]["offset"]]
+        if alone != rows[: len(alone)] or not alone:
+            wrong[question, "alone"] = (len(alone), len(rows))
+    assert not wrong
+    assert len(answers["unclean read_committed -1"]) == 100

@@ -169,7 +169,7 @@ def test_the_next_command_corrects_it(tmp_path: Path) -> None:
     words = explained(path).document["next_command"].split()
     assert words[:2] == ["snaprebuild", "plan"]
     saved = tmp_path / "plan.json"
-    assert snaprebuild(*words[1:], "--as-of", AS_OF, "--save", saved).exit_code == 0
+    assert snaprebuild(*words[1:], "--save", saved).exit_code == 0
     assert snaprebuild("rebuild", "--plan", saved, "--receipt", tmp_path / "receipt.jsonl").exit_code == 0
     assert entries_in(path.read_bytes()) == RIGHT[offset]
     assert explained(path).document["status"] == "equal"

@@ -19,16 +19,17 @@ LEFT_SECONDS_MAX = 15.0
 """Mostly some milliseconds; a busy machine needs longer. A process that is left stays until its work of half a minute is done."""
 MARK = "SNAPREBUILD_TEST_RUN"
 
-SLOW_WORKERS = """
+WITH_WORKERS = """
 from snaprebuild.cli import main, wrapped_command
 from snaprebuild.snapshots.engine import partition_task, schedule, worker_pool
-from snaprebuild.storage.io_limits.policy import IoLimits, current_limits
 schedule.IN_PROCESS_BYTES_MAX, partition_task.GROUP_SEGMENTS_MAX = 0, 1
-current_limits().apply(IoLimits(bytes_per_second=50_000))
 {}
 main.main()
 """
-"""The command, which always starts workers; they read so slowly that they are at work for half a minute."""
+"""The command, which always starts workers."""
+
+SLOWLY = ("--jobs", "3", "--set", "max_read_rate=50000")
+"""Three workers that are at work for half a minute. The rate is an option: each run sets its own, so that another one has no effect."""
 
 STOPS_AT_MARKER = """
 import os, time
@@ -59,7 +60,7 @@ class MarkedRun:
     def __init__(self, arguments: list[str], extra: str = "") -> None:
         self.mark = uuid.uuid4().hex
         environment = {**os.environ, MARK: self.mark}
-        command = [sys.executable, "-c", SLOW_WORKERS.format(extra), *arguments]
+        command = [sys.executable, "-c", WITH_WORKERS.format(extra), *arguments]
         self.stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.main = subprocess.Popen(command, env=environment, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=self.stderr)
 
@@ -112,7 +113,7 @@ def marked() -> Iterator[Callable[..., MarkedRun]]:
         run.stderr.close()
 
 
-VERIFY = ["verify", str(FIXTURES / "kafka27-mixed" / "logs"), "--jobs", "3"]
+VERIFY = ["verify", str(FIXTURES / "kafka27-mixed" / "logs"), *SLOWLY]
 
 
 SPAWNS = """
@@ -138,7 +139,7 @@ def test_killed_at_each_count_of_processes(count: int, extra: str, marked: Calla
 
 
 def hook(logs: Path, *options: str) -> list[str]:
-    return ["before-start", str(logs), "--jobs", "3", *options, "--", "sh", "-c", "echo started; exec sleep 600"]
+    return ["before-start", str(logs), *SLOWLY, *options, "--", "sh", "-c", "echo started; exec sleep 600"]
 
 
 def is_at_work(found: dict[int, int]) -> bool:

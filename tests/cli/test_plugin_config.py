@@ -54,6 +54,18 @@ def of_directory(to: Path, name: str = "plain", **more: object) -> Path:
     )
 
 
+def of_bucket(to: Path, store: ObjectStore, name: str, **more: object) -> Path:
+    return properties(
+        to,
+        rsm__config__storage__s3__bucket__name=name,
+        rsm__config__storage__s3__endpoint__url=store.endpoint,
+        rsm__config__storage__s3__region="us-east-1",
+        rsm__config__storage__s3__path__style__access__enabled="true",
+        rsm__config__key__prefix="tier/",
+        **more,
+    )
+
+
 def no_secret(*texts: str) -> None:
     for text in texts:
         assert not [secret for secret in SECRETS.values() if secret in text]
@@ -211,6 +223,11 @@ BUCKET = {"rsm__config__storage__s3__bucket__name": "own"}
         ({}, (str(AIVEN / "plain" / "store"),), "--broker-credentials: STORE is a directory, which needs no access key"),
         (KEY_PAIR_WITHOUT_KEY, (str(AIVEN / "plain" / "store"),), "--broker-credentials: STORE is a directory, which needs no"),
         (BUCKET, (str(AIVEN / "plain" / "store"),), "the store of --server-properties is s3://own"),
+        (
+            {},
+            (str(AIVEN / "plain" / "store"), "--set", "private_key=nokey.pem"),
+            "STORE is a directory, which needs no access key, and",
+        ),
         (BUCKET, ("s3://other/tier",), "STORE is in another bucket than that of --server-properties: expected s3://own"),
     ],
 )
@@ -292,15 +309,7 @@ def test_a_bucket_with_the_credentials_of_its_broker(
     name = object_store.bucket()
     store = object_store.upload(AIVEN / "diseased" / "store" / "tier", f"s3://{name}/tier")
     secret = os.environ["AWS_SECRET_ACCESS_KEY"]
-    file = properties(
-        tmp_path,
-        rsm__config__storage__s3__bucket__name=name,
-        rsm__config__storage__s3__endpoint__url=object_store.endpoint,
-        rsm__config__storage__s3__region="us-east-1",
-        rsm__config__storage__s3__path__style__access__enabled="true",
-        rsm__config__key__prefix="tier/",
-        rsm__config__chunk__size=1024,
-    )
+    file = of_bucket(tmp_path, object_store, name, rsm__config__chunk__size=1024)
     key = {"access.key.id": os.environ["AWS_ACCESS_KEY_ID"], "secret.access.key": secret, "session.token": ""}
     file.write_text(file.read_text() + "".join(f"rsm.config.storage.aws.{part}={value}\n" for part, value in key.items()))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody-else")
@@ -336,14 +345,7 @@ def test_a_bucket_with_the_credentials_of_its_broker(
 def test_a_bucket_of_a_broker(object_store: ObjectStore, tmp_path: Path) -> None:
     name = object_store.bucket()
     object_store.upload(AIVEN / "plain" / "store" / "tier", f"s3://{name}/tier")
-    file = properties(
-        tmp_path,
-        rsm__config__storage__s3__bucket__name=name,
-        rsm__config__storage__s3__endpoint__url=object_store.endpoint,
-        rsm__config__storage__s3__region="us-east-1",
-        rsm__config__storage__s3__path__style__access__enabled="true",
-        rsm__config__key__prefix="tier/",
-    )
+    file = of_bucket(tmp_path, object_store, name)
     keys = tmp_path / "keys.jsonl"
     run = in_json("tier inventory", "--server-properties", file, "--keys", keys)
     rows: list[dict[str, Any]] = [json.loads(line) for line in keys.read_text().splitlines()]

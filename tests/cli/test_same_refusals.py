@@ -16,12 +16,14 @@ from unittest import mock
 
 import pytest
 from command import Run, snaprebuild
+from every_verb import VERBS, filled, words_of, written
 from log_dirs import copy_of, tree
 from other_process import live_broker
 from sentences import BROKER_HOLDS
 from staged_logs import AS_OF
 
 import snaprebuild as package
+from snaprebuild.cli.main import verbs
 from snaprebuild.snapshots.rebuild import run as rebuild_module
 from snaprebuild.snapshots.receipts import receipt_places
 from snaprebuild.snapshots.staging import resume
@@ -319,6 +321,37 @@ def test_a_plan_is_made_before_the_stop(tmp_path: Path) -> None:
         plan = snaprebuild(*place.words(IN_PLACE[0]))
         assert (plan.exit_code, f"{BROKER_HOLDS}{place.logs}. Next: snaprebuild stage" in plan.text) == (0, True)
         assert snaprebuild(*place.words(STAGED[2])).exit_code == 0
+
+
+NEW_FILES = ("--receipt", "--records-file")
+"""Options that name a file which is never replaced."""
+DRY_RUNS = [
+    (name, option)
+    for name, each in VERBS.items()
+    for option in NEW_FILES
+    if {"--dry-run", option} <= {word for one in verbs()[words_of(" ".join(each.arguments[:2]))].params for word in one.opts}
+    # It goes with --log-dirs: tests/tier/test_tier_metadata.py.
+    if (each.arguments[:2], option) != (("tier", "metadata"), "--receipt")
+]
+
+
+@pytest.mark.parametrize(("name", "option"), DRY_RUNS)
+def test_a_dry_run_refuses_a_file_that_is_there(name: str, option: str, tmp_path: Path) -> None:
+    verb = VERBS[name]
+    written(verb, tmp_path)
+    file = tmp_path / "is-there"
+    file.write_text('{"schema":"snaprebuild.scan/4"}\n')
+    words = list(verb.arguments)
+    if option in words:
+        words[words.index(option) + 1] = os.fspath(file)
+    else:
+        words += [option, os.fspath(file)]
+    before = tree(tmp_path)
+    answers = [answer(snaprebuild(*filled(tuple(words), tmp_path), *more)) for more in ((), ("--dry-run",))]
+    assert tree(tmp_path) == before
+    assert answers[0] == answers[1], answers
+    assert answers[0][0] == 3, answers
+    assert "already exists and is not replaced" in str(answers), answers
 
 
 HEALTHY = {

@@ -48,6 +48,7 @@ def run_play(name: str, inventory: Path, *options: str) -> subprocess.CompletedP
         "ANSIBLE_REMOTE_TEMP": str(home / "remote"),
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",
+        "ANSIBLE_PIPELINING": "1",
         "PYTHONPATH": os.pathsep.join(str(REPOSITORY / each) for each in (".", "tests/support", "tests/broker")),
         "XDG_STATE_HOME": str(home / "state"),
     }

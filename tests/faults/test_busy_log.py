@@ -157,6 +157,10 @@ def test_a_partition_that_rolls_faster_than_it_can_be_listed(verb: str, tmp_path
     assert found.exit_code == 1
     assert [each["severity"] for each in document["findings"] if each["code"] == "busy-log"] == ["note"]
     assert document["unread_paths"] == [str(broker.directory)]
+    if verb != "inspect stats":  # it only shows what there is
+        assert document["next_command"] is None
+        assert document["answer"].startswith("INCOMPLETE: 1 ")
+        assert "1 path could not be read: deleted or changed meanwhile." in document["answer"]
 
 
 # ------------------------------------------------------------------------------------------------------ a directory that vanishes

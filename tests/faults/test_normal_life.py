@@ -5,7 +5,7 @@ Each command runs over a tree without these forms, then with all of them: the ex
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -76,30 +76,26 @@ def marked(verbs: list[str]) -> list[object]:
 WITH_LOGS = [verb for verb, each in VERBS.items() if {"log", "bare", "node", "other", "zookeeper", "lost"} & {*each.reads}]
 
 
+def compare_with_a_day(
+    verb: str, place: Path, day: Callable[[Path], None], held: Callable[[list[Path]], contextlib.AbstractContextManager[None]]
+) -> None:
+    """Runs a command on a tree and on the same tree after a day, both with their log directories held."""
+    runs = []
+    for name in ("before", "after"):
+        root = place / name
+        written(VERBS[verb], root)
+        with held(log_dirs(root)):
+            for log_dir in log_dirs(root) if name == "after" else ():
+                day(log_dir)
+            runs.append(ran(verb, root))
+    check(verb, *runs)
+
+
 @pytest.mark.parametrize("verb", marked(WITH_LOGS))
 def test_after_a_stop(verb: str, tmp_path: Path) -> None:
-    for name, change in (("before", None), ("after", ordinary_day)):
-        root = tmp_path / name
-        written(VERBS[verb], root)
-        for log_dir in log_dirs(root) if change else ():
-            change(log_dir)
-        run = ran(verb, root)
-        if change is None:
-            before = run
-        else:
-            check(verb, before, run)
+    compare_with_a_day(verb, tmp_path, ordinary_day, lambda _: contextlib.nullcontext())
 
 
 @pytest.mark.parametrize("verb", marked(list(LIVE)))
 def test_next_to_a_live_broker(verb: str, tmp_path: Path) -> None:
-    for name, change in (("before", None), ("after", busy_day)):
-        root = tmp_path / name
-        written(VERBS[verb], root)
-        with running(log_dirs(root)):
-            for log_dir in log_dirs(root) if change else ():
-                change(log_dir)
-            run = ran(verb, root)
-        if change is None:
-            before = run
-        else:
-            check(verb, before, run)
+    compare_with_a_day(verb, tmp_path, busy_day, running)

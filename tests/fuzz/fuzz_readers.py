@@ -10,10 +10,10 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import cramjam
 import index_reference
 import replication_codec
 from aiven_index_reader import mask, xored
+from compressed_batches import packed
 from manifests import FIXTURES
 from record_events import by_records, in_columns
 
@@ -133,11 +133,7 @@ def _sealed_batch(data: bytes) -> None:
 
 
 def _compressed(codec: int, data: bytes) -> bytes:
-    if codec == 0:
-        return data
-    if codec == 2:
-        return bytes(cramjam.snappy.compress_raw(data))
-    return bytes(getattr(cramjam, {1: "gzip", 3: "lz4", 4: "zstd"}[codec]).compress(data))
+    return data if codec == 0 else packed(compression.CODECS[codec], data)
 
 
 def _sealed_records(data: bytes) -> None:

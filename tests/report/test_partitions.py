@@ -219,7 +219,7 @@ def test_the_next_command_of_a_partition_follows_from_its_status(facts: Partitio
 def test_a_partition_without_a_next_command_says_why() -> None:
     """And none with a finding says that there is nothing to do."""
     page = PageData("title")
-    for name in ("fine", "unverifiable", "late", "finding", "unread", "remote", "fleet"):
+    for name in ("fine", "unverifiable", "late", "finding", "unread", "damaged", "remote", "fleet"):
         partition(page, name).is_directory = name not in ("remote", "fleet")
     partition(page, "unverifiable").boundary(10).status = "unverifiable"
     partition(page, "late").late = 1
@@ -228,6 +228,7 @@ def test_a_partition_without_a_next_command_says_why() -> None:
     partition(page, "fleet").outcome = "wait"
     page.add_finding(finding("finding", "/kafka/finding-0"))
     page.add_finding(finding("finding", "/kafka/late-0"))
+    page.add_finding(finding("damaged", "/kafka/damaged-0"))
     link_paths(page)
     add_next_commands(page, lambda _: None)
     texts = {each.topic_partition[:-2]: each.next_text or "" for each in page.partitions()}
@@ -236,6 +237,18 @@ def test_a_partition_without_a_next_command_says_why() -> None:
     assert "commands" in texts["late"]
     assert "findings" in texts["finding"]
     assert "next command of the page" in texts["remote"]
+    assert "fetch this partition again" in texts["damaged"]
+
+
+def test_a_damaged_log_has_no_command_that_builds_over_the_damage(tmp_path: Path) -> None:
+    """As `verify` itself, which shows the damaged place and proposes no plan."""
+    logs = copy_of("damaged", tmp_path)
+    (logs / "bad-crc-0" / f"{2136:020d}.snapshot").unlink()
+    saved = tmp_path / "verify.json"
+    saved.write_text(snaprebuild("verify", logs, *AS_OF, "--output", "json").stdout)
+    partitions = {each["topic_partition"]: each for each in page_of(tmp_path, saved)["partitions"]}
+    assert (partitions["bad-crc-0"]["damaged"], partitions["bad-crc-0"].get("next_command")) == (1, None)
+    assert "damaged" not in partitions["torn-tail-0"]
 
 
 def test_each_next_command_of_a_page_runs(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import sys
@@ -13,6 +14,7 @@ import pytest
 from command import Run, snaprebuild
 from faulty_store import FaultyStore, faulty_store
 from manifests import REPOSITORY
+from quick_java import with_archive
 
 if TYPE_CHECKING:
     from connect_server import ConnectServer
@@ -71,10 +73,20 @@ def missing() -> str | None:
     return None
 
 
+_java_options = functools.cache(with_archive)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("spark") is None or (why := missing()) is None:
+    if item.get_closest_marker("spark") is None:
         return
-    pytest.skip(f"NOT RUN: jobs of Apache Spark (marker spark): {why}")  # with CI=true a failure (tests/conftest.py)
+    if why := missing():
+        pytest.skip(f"NOT RUN: jobs of Apache Spark (marker spark): {why}")  # with CI=true a failure (tests/conftest.py)
+    # Here and not in a fixture: those of a module or a session start Java, too.
+    os.environ["JDK_JAVA_OPTIONS"] = _java_options()
+
+
+def pytest_runtest_teardown() -> None:
+    os.environ.pop("JDK_JAVA_OPTIONS", None)
 
 
 @pytest.fixture(scope="session")

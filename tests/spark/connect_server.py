@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyspark
 from command import Run, run_process
+from quick_java import JAVA_OPTIONS
 from waiting import SECONDS_MAX, wait_until
 
 __all__ = ["ConnectServer", "missing", "running"]
@@ -25,7 +26,6 @@ SETTINGS = {
     "spark.driver.memory": "1g",
 }
 STOP_SECONDS = 5
-QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PACKAGES = ("grpc", "grpc_status", "google.rpc", "zstandard")
 """What ``pyspark[connect]`` adds."""
 
@@ -82,7 +82,7 @@ def running(state: Path, master: str = "local[2]", settings: Mapping[str, str] |
     words = [str(Path(pyspark.__path__[0]) / "bin" / "spark-submit"), "--class", SERVER, "--master", master]
     for name, value in {**SETTINGS, "spark.local.dir": str(state), **(settings or {})}.items():
         words += ["--conf", f"{name}={value}"]
-    variables = {**_environment(), **QUICK_JAVA, "PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(state), "PYTHONPATH": ""}
+    variables = {"JDK_JAVA_OPTIONS": JAVA_OPTIONS, **_environment(), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": ""}
     with log.open("wb") as output:
         # The script replaces itself by Java, so the process id is that of Java.
         process = subprocess.Popen(words, cwd=state, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output)

@@ -1,4 +1,4 @@
-"""A driver of Spark as a process of its own, on ``local-cluster``, whose executors are processes too."""
+"""A driver of Spark as a process of its own, mostly on ``local-cluster``, whose executors are processes too."""
 
 import json
 import os
@@ -12,7 +12,8 @@ from manifests import REPOSITORY
 from waiting import SECONDS_MAX
 
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
-QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+LOCAL = "local[2,4]"
+"""Two tasks at once, each up to four times. Its executor is the driver's Java: enough where Python processes alone are killed."""
 CONF = {"spark.task.maxFailures": "4", "spark.executor.memory": "512m", "spark.ui.enabled": "false"}
 
 
@@ -39,7 +40,6 @@ def started_driver(
     settings = {**CONF, **{name.replace("_", "."): value for name, value in (conf or {}).items()}}
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))},
-        **QUICK_JAVA,
         "PYTHONPATH": places,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,

@@ -1,4 +1,4 @@
-"""A driver for tests: exports records on ``local-cluster``, and something happens to the tasks that write (``killed_driver``).
+"""A driver for tests: exports records on the master ``TEST_MASTER``, and something happens to the tasks that write (``killed_driver``).
 
 Arguments: what happens, a log directory, where to write, and a directory for signs. Prints one JSON document.
 """

@@ -1,4 +1,4 @@
-"""A driver for tests: rebuilds on ``local-cluster``, and something happens to the tasks that write.
+"""A driver for tests: rebuilds on the master ``TEST_MASTER``, and something happens to the tasks that write.
 
 Arguments: what happens, a log directory, where to write, the receipt, and a directory for signs. Prints one JSON document.
 

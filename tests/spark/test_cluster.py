@@ -37,7 +37,6 @@ from snaprebuild.spark.session import code_archive
 
 pytestmark = pytest.mark.spark
 
-QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 PARTITIONS = 12
 WORKERS = 2
 READING, WRITING = READING_TASKS, PARTITIONS
@@ -46,14 +45,14 @@ READING, WRITING = READING_TASKS, PARTITIONS
 
 @dataclass
 class Cluster:
-    """A cluster that runs; ``workers`` are process ids. Java compiles once: its programs end before a second time would pay."""
+    """A cluster that runs; ``workers`` are process ids."""
 
     state: Path
     master: str = ""
     workers: list[int] = field(default_factory=list)
 
     def script(self, *arguments: str) -> list[str]:
-        environment = {**os.environ, **QUICK_JAVA, "SPARK_CLUSTER_STATE": str(self.state), "PYTHON": sys.executable}
+        environment = {**os.environ, "SPARK_CLUSTER_STATE": str(self.state), "PYTHON": sys.executable}
         command = [str(REPOSITORY / "scripts" / "servers" / "spark-cluster"), *arguments]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=SECONDS_MAX, check=True)
         self.workers += [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("worker")]
@@ -101,7 +100,7 @@ def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 def around(**more: str) -> dict[str, str]:
     places = ":".join(map(str, (REPOSITORY, REPOSITORY / "tests" / "support")))
-    return {**os.environ, **QUICK_JAVA, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1", **more}
+    return {**os.environ, "PYTHONPATH": places, "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
 
 def run(*words: str, **more: str) -> Run:
@@ -186,8 +185,9 @@ def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
     assert {name: frozenset(entries_in(data)) for name, data in all_bytes(out).items()} == of_kafka("logappend-0")
 
 
+@pytest.mark.night
 def test_local_cluster(tmp_path: Path) -> None:
-    """Executors as processes of their own, on this machine."""
+    """Executors as processes of their own, on this machine. In the full tier: ``test_dynamic_allocation.py``."""
     out = tmp_path / "out"
     asked = ("--out", str(out), "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
     engine = ("--engine", "spark", "--master", "local-cluster[2,1,1024]")

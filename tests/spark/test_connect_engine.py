@@ -46,8 +46,21 @@ def document(result: Result[Any, Any], *places: Path) -> Any:
     return without(json.loads(text), MORE)
 
 
+WHOLE, ROWS = ("kafka27-mixed", "txn-state"), ("kafka4-compacted", "damaged")
+"""Log directories whose small partitions are done in each way. At night both ways do all; ``test_engine.py`` has both without Connect."""
+
+
 @pytest.mark.usefixtures("by_executors", "small_partitions")
-@pytest.mark.parametrize("name", ["kafka27-mixed", "kafka4-compacted", "damaged", "txn-state"])
+@pytest.mark.parametrize(
+    ("name", "small_partitions"),
+    [
+        *((name, "whole") for name in WHOLE),
+        *((name, "rows") for name in ROWS),
+        *(pytest.param(name, "rows", marks=pytest.mark.night) for name in WHOLE),
+        *(pytest.param(name, "whole", marks=pytest.mark.night) for name in ROWS),
+    ],
+    indirect=["small_partitions"],
+)
 def test_the_results_of_this_process(connected: SparkSession, tmp_path: Path, name: str) -> None:
     logs = FIXTURES / name
     before = tree(logs)

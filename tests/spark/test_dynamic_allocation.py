@@ -11,7 +11,6 @@ from command import run_process
 from engine_results import all_bytes
 from log_dirs import make_log_dir
 from make_partition import Shape, make_partition
-from manifests import REPOSITORY
 from waiting import SECONDS_MAX
 
 import snaprebuild as library
@@ -48,7 +47,8 @@ def test_the_tasks_do_not_follow_the_first_executors(tmp_path: Path) -> None:
     words += ["--engine", "spark", "--master", "local-cluster[2,2,1024]", "--set", f"spark_tasks={TASKS}"]
     for key, value in {**SETTINGS, "spark.eventLog.dir": (tmp_path / "events").as_uri()}.items():
         words += ["--set", f"spark_conf={key}={value}"]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "SPARK_LOCAL_IP": "127.0.0.1"}
+    # Executors have no path to the code: it comes from the driver.
+    environment = {**os.environ, "PYTHONPATH": "", "SPARK_LOCAL_IP": "127.0.0.1"}
     done = run_process(sys.executable, "-m", "snaprebuild", *words, env=environment, timeout=SECONDS_MAX)
     assert done.exit_code == 0, done.stderr
     library.rebuild(logs, out=tmp_path / "here", boundaries="all", as_of_ms=NOW, receipt=tmp_path / "receipt.jsonl")

@@ -1,6 +1,6 @@
 """Tasks, executors and drivers that are killed after they wrote: ``undo`` takes everything back by the parts, and another run is whole.
 
-On ``local-cluster``, whose executors are processes of their own.
+Where executors are killed, or outlive a driver: on ``local-cluster``, whose executors are processes of their own.
 """
 
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command import in_json, snaprebuild
-from driver_process import LOCAL_CLUSTER, reported, started_driver, workers_of
+from driver_process import LOCAL, LOCAL_CLUSTER, reported, started_driver, workers_of
 from engine_results import all_bytes
 from log_dirs import files_below, make_log_dir
 from make_partition import Shape, make_partition
@@ -20,8 +20,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 PARTITIONS = 4
 SNAPSHOTS = 4 * PARTITIONS
-KINDS = ["whole", "rows"]
-"""How partitions are done: each by one task, or by several."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +34,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def started(
     happens: str, logs: Path, place: Path, kind: str = "rows", master: str = LOCAL_CLUSTER, **conf: str
 ) -> subprocess.Popen[str]:
-    """A driver; ``whole``: one task does each partition."""
+    """A driver. ``whole``: one task does each partition; ``rows``: several do."""
     signs = place / "signs"
     signs.mkdir(parents=True, exist_ok=True)
     words = (happens, logs, place / "out", place / "receipt", signs)
@@ -62,13 +60,18 @@ def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("happens", ["fails", "dies", "executor"])
+@pytest.mark.parametrize(
+    ("happens", "kind"),
+    [
+        *(("fails", "whole"), ("dies", "rows"), ("executor", "whole")),
+        *(pytest.param(*each, marks=pytest.mark.night) for each in (("fails", "rows"), ("dies", "whole"), ("executor", "rows"))),
+    ],
+)
 def test_a_task_that_is_repeated_after_it_wrote(
     happens: str, logs: Path, expected: dict[str, bytes], tmp_path: Path, kind: str
 ) -> None:
     """The next attempt reports the files of the first one as written; the receipt has them, and no part is left."""
-    document = reported(started(happens, logs, tmp_path, kind))
+    document = reported(started(happens, logs, tmp_path, kind, LOCAL_CLUSTER if happens == "executor" else LOCAL))
     assert (tmp_path / "signs" / happens).exists(), "it happened"
     assert (document["exit_code"], document["findings"]) == (0, [])
     assert document["actions"] == {"written": SNAPSHOTS}
@@ -81,12 +84,18 @@ def test_a_task_that_is_repeated_after_it_wrote(
     assert files_below(tmp_path / "out") == set()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("is_lost", [False, True], ids=["by the receipt", "by the directory of the parts"])
+@pytest.mark.parametrize(
+    ("is_lost", "kind"),
+    [
+        *((False, "rows"), (True, "whole")),
+        *(pytest.param(*each, marks=pytest.mark.night) for each in ((False, "whole"), (True, "rows"))),
+    ],
+    ids=lambda each: {False: "by the receipt", True: "by the directory of the parts"}.get(each, each),
+)
 def test_a_driver_that_is_killed_while_tasks_have_written(
     logs: Path, expected: dict[str, bytes], tmp_path: Path, is_lost: bool, kind: str
 ) -> None:
-    process = started("waits", logs, tmp_path, kind)
+    process = started("waits", logs, tmp_path, kind, LOCAL if is_lost else LOCAL_CLUSTER)
     out, receipt = tmp_path / "out", tmp_path / "receipt"
     wait_until(lambda: process.poll() is not None or any((tmp_path / "signs").glob("waits-*")), "no task has written")
     assert process.poll() is None, process.communicate()[1][-3000:]
@@ -109,7 +118,7 @@ def test_a_driver_that_is_killed_while_tasks_have_written(
     assert [name for name in files_below(out) if not name.endswith(".jsonl")] == []
     assert len(parts_in(out)) == int(is_lost)
     receipt.unlink(missing_ok=True)
-    document = reported(started("nothing", logs, tmp_path, kind))
+    document = reported(started("nothing", logs, tmp_path, kind, master=LOCAL))
     assert (document["exit_code"], document["actions"]) == (0, {"written": SNAPSHOTS})
     assert {name: data for name, data in all_bytes(out).items() if name.endswith(".snapshot")} == expected
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from command import Run, snaprebuild
-from driver_process import reported, started_driver, workers_of
+from driver_process import LOCAL, LOCAL_CLUSTER, reported, started_driver, workers_of
 from log_dirs import files_below
 from manifests import FIXTURES
 from waiting import wait_until
@@ -199,7 +199,8 @@ def test_a_task_that_is_repeated_after_it_wrote(happens: str, expected: Path, tm
     """The files of the first attempt have no result: they are removed."""
     out, signs = tmp_path / "out", tmp_path / "signs"
     signs.mkdir()
-    document = reported(started_driver("export_driver.py", (happens, MIXED, out, signs), tmp_path))
+    master = LOCAL_CLUSTER if happens == "executor" else LOCAL
+    document = reported(started_driver("export_driver.py", (happens, MIXED, out, signs), tmp_path, master=master))
     assert (signs / happens).exists(), "it happened"
     assert document["exit_code"] == 1, document
     assert manifest_of(out) == manifest_of(expected)

@@ -170,6 +170,8 @@ OPTIONS = {
     "an isolation": ({"isolation": "serializable"}, "option isolation: expected one of read_committed"),
     "a mode": ({"mode": "fail"}, "option mode: expected one of FAILFAST"),
     "a column": ({"columns": "offset, valeu"}, "did you mean 'value'"),
+    "no times": ({"startingOffsetsByTimestamp": "yesterday"}, "option startingOffsetsByTimestamp: expected times by topic"),
+    "a time below 0": ({"endingOffsetsByTimestamp": '{"mixed":{"0":-1}}'}, "option endingOffsetsByTimestamp: expected 0"),
     "no number": ({"startingTimestamp": "yesterday"}, "option startingTimestamp: expected a number"),
     "no name": ({"subscribe": ""}, "option subscribe: expected names of topics"),
     "commas alone": ({"topics": " , "}, "option topics: expected names of topics"),
@@ -183,6 +185,27 @@ def test_wrong_options_are_refused(name: str) -> None:
     options, message = OPTIONS[name]
     with pytest.raises(UsageError, match=message):
         reader_of(MIXED, **options)
+
+
+def test_a_timestamp_counts_before_offsets() -> None:
+    """As in Spark's Kafka source: one for all partitions, then those of each partition, then offsets, which are not even looked at."""
+    rows = [row for row in own(MIXED) if row["topic"] == "logappend"]
+    milliseconds = [int(row["timestamp"].timestamp() * 1000) for row in rows]
+    early, late = milliseconds[len(rows) // 3], milliseconds[len(rows) * 2 // 3]
+    expected = own(MIXED, topics="logappend", starting_timestamp=early, ending_timestamp=late)
+    each = {"startingOffsetsByTimestamp": early, "endingOffsetsByTimestamp": late}
+    by_partition = {name: json.dumps({"logappend": {"0": moment}}) for name, moment in each.items()}
+    wide = {name: json.dumps({"logappend": {"0": milliseconds[0]}}) for name in each}
+    ignored = {"startingOffsets": "latest", "endingOffsets": "none"}
+    for options in (
+        {"startingTimestamp": str(early), "endingTimestamp": str(late), **ignored, **wide},
+        {**by_partition, **ignored},
+    ):
+        found = in_order(rows_of(reader_of(MIXED, subscribe="logappend", columns=",".join(COLUMNS), **options)))
+        assert found == expected != []
+        assert len(found) < len(rows)
+    with pytest.raises(UsageError, match="starting_offsets_by_timestamp: lacks plain-0, which is selected"):
+        reader_of(MIXED, subscribe="logappend,plain", startingOffsetsByTimestamp='{"logappend":{"0":5}}').partitions()
 
 
 def test_names_that_select_nothing_are_refused() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -375,8 +377,20 @@ def test_the_questions_about_records_are_answered(sql: SparkSession, questions: 
 
 
 def streamed(sql: SparkSession, path: str, place: Path) -> None:
-    stream = sql.readStream.format("kafka_batch_headers").load(path).writeStream.format("noop")
-    stream.option("checkpointLocation", str(place)).start().awaitTermination(SECONDS_MAX)
+    """Spark gives the Python of a stream 10 s to start and connect (``PythonWorkerFactory``), and no setting changes that.
+
+    A busy machine may need longer. Until then no code of a data source has run, so it is tried again.
+    """
+    deadline = time.monotonic() + SECONDS_MAX
+    for attempt in itertools.count():
+        stream = sql.readStream.format("kafka_batch_headers").load(path).writeStream.format("noop")
+        try:
+            stream.option("checkpointLocation", str(place / str(attempt))).start().awaitTermination(SECONDS_MAX)
+        except Exception as error:
+            if "Python worker failed to connect back" not in str(error) or time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
 REFUSED: dict[str, tuple[Callable[[SparkSession, str, Path], object], str]] = {

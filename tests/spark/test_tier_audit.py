@@ -60,6 +60,24 @@ def test_the_same_document_as_in_process(spark: SparkSession, command: Command, 
         assert json.loads(own.stdout)["partitions"]
 
 
+def test_executors_decode_the_records(
+    spark: SparkSession, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One copy has a batch with a wrong byte. The driver decodes nothing."""
+    store = shutil.copytree(FIXTURES / "tiered-local" / "remote", tmp_path / "store")
+    path = min(store.rglob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    line = ("tier", "audit", store, *OPTIONS, "--level", "records")
+    own = command(*line)
+    monkeypatch.setattr("snaprebuild.tier.audit.record_check._copy_records", None)
+    assert reported(command(*line, *SPARK)) == reported(own)
+    document = json.loads(own.stdout)
+    assert document["partitions"][0]["records_read"] > 5_000
+    assert "tier-damaged-records" in {finding["code"] for finding in document["findings"]}
+
+
 def values(audit: StoreAudit) -> list[object]:
     """All that an audit found, as values: partitions and copies are compared by identity."""
     found: list[object] = [audit.findings]

@@ -4,6 +4,7 @@ Next to a broker: ``tests/broker/test_records_of_a_cluster.py``.
 """
 
 import dataclasses
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from command import in_json, snaprebuild
 from manifests import FIXTURES
 
-from formats.remote.remote_log_metadata import METADATA_TOPIC
+from formats.partition.partition_metadata import uuid_to_text
+from formats.remote.remote_log_metadata import METADATA_TOPIC, RemoteSegment, read_remote_log_record
 from snaprebuild.errors import RefusedError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.source.log_records import log_records
@@ -66,7 +68,8 @@ class PlayedTopic:
 
     def read_up_to(self, partition: int, end: int) -> Iterator[Record]:
         more = self.late if partition == min(self.records) else []
-        return (each for each in [*self.records[partition], *more] if each[0] < end)
+        first, _ = self.bounds(partition)
+        return (each for each in [*self.records[partition], *more] if first <= each[0] < end)
 
 
 def recorded() -> dict[int, list[Record]]:
@@ -112,6 +115,56 @@ def test_a_topic_that_was_cut_verifies_nothing() -> None:
     records = recorded()
     found = read_topic(PlayedTopic(records, cut=1), "cluster:9092")
     assert [(each.code, each.severity) for each in found.findings] == [("metadata-topic-cut", Severity.NOTE)]
+
+
+def cut_directories(tmp_path: Path, number: int, cut: int) -> Path:
+    """The log directories of the fixture with another log start offset of a partition of the topic."""
+    logs = Path(shutil.copytree(LOGS, tmp_path / "logs"))
+    (checkpoint,) = logs.rglob("log-start-offset-checkpoint")
+    version, _, *lines = checkpoint.read_text().splitlines()
+    others = [each for each in lines if not each.startswith(f"{METADATA_TOPIC} {number} ")]
+    lines = [*others, f"{METADATA_TOPIC} {number} {cut}"]
+    checkpoint.write_text("\n".join([version, str(len(lines)), *lines, ""]))
+    return logs
+
+
+@pytest.mark.parametrize("verb", ["inventory", "audit", "metadata"])
+def test_copies_whose_records_are_gone_are_a_finding(verb: str, played: PlayedTopic, tmp_path: Path) -> None:
+    """Brokers that start do not find them. Without such copies a cut is a note: retention deleted what the records were about."""
+    (number,) = [each for each, records in played.records.items() if records]
+    complete = {each.name[21:43] for each in COPIES[0].rglob("*.log")}
+    starts = []
+    for offset, _, value in played.records[number]:
+        assert value is not None
+        record = read_remote_log_record(value, file="a record")
+        if isinstance(record, RemoteSegment) and uuid_to_text(record.segment_id) in complete:
+            starts.append(offset)
+    assert starts[0] > 0, "records of copies that were never written are below"
+    for cut, gone in ((starts[0], 0), (starts[2] + 1, 3)):
+        played.cut = cut
+        logs = cut_directories(tmp_path / str(cut), number, cut)
+        store = (COPIES[0], *(COPIES[1:] if verb == "metadata" else ()), *(("--jobs", 1) if verb == "audit" else ()))
+        for words in (("--metadata-log", logs), ("--bootstrap-server", "cluster:9092")):
+            run = in_json(f"tier {verb}", *store, *words)
+            assert run.codes["metadata-topic-cut"] == 1
+            assert run.codes.get("tier-record-gone", 0) == bool(gone)
+            assert gone == 0 or f"{gone} copies have no record" in run.messages("tier-record-gone")
+            assert gone == 0 or run.exit_code == 1
+
+
+def test_directories_show_no_record_below_the_log_start_offset(tmp_path: Path) -> None:
+    """``DeleteRecords`` moves it within a segment, and brokers do not read what is below."""
+    records = recorded()
+    number = min(records)
+    cut = len(records[number]) // 2
+    assert 0 < cut < len(records[number])
+    logs = cut_directories(tmp_path, number, cut)
+    fold, findings = read_remote_logs([str(logs)], USUAL_S3)
+    running = read_topic(PlayedTopic(records, cut=cut), "cluster:9092")
+    assert same(fold) == same(running.logs)
+    assert same(fold) != same(read_topic(PlayedTopic(records), "cluster:9092").logs)
+    assert [(each.code, each.message) for each in findings] == [(each.code, each.message) for each in running.findings]
+    assert [each.code for each in findings] == ["metadata-topic-cut"]
 
 
 def test_a_record_that_cannot_be_read_ends_its_partition() -> None:

@@ -58,9 +58,16 @@ CHECKED_GZIP = gzip_member(RECORDS, 2)
 SECOND_GZIP = gzip_member(PARTS[1])
 IN_GZIP: dict[str, tuple[bytes, bool]] = {
     "fields in the header": (gzip_member(RECORDS, 4 | 8 | 16 | 2), True),
+    "reserved flags": (gzip_member(RECORDS, 0xE0), True),
+    "a second member with reserved flags": (gzip_member(PARTS[0]) + gzip_member(PARTS[1], 0xE8), True),
     "stored": (gzip_member(RECORDS, level=0), True),
     "two members": (gzip_member(PARTS[0]) + gzip_member(PARTS[1]), True),
     "a member that ends in a record": (gzip_member(RECORDS[:333]) + gzip_member(RECORDS[333:]), True),
+    "many empty members, and text": (WHOLE_GZIP + gzip_member(b"") * 900 + b"text", True),
+    "an empty member with a wrong size among others": (
+        WHOLE_GZIP + gzip_member(b"") * 3 + gzip_member(b"")[:-1] + b"\1" + gzip_member(b""),
+        False,
+    ),
     "an empty member": (gzip_member(b"") + WHOLE_GZIP + gzip_member(b""), True),
     "zeros after it": (WHOLE_GZIP + bytes(7), True),
     "many zeros after it": (WHOLE_GZIP + bytes(200_000), True),
@@ -174,12 +181,23 @@ def lz4_frame(
     return frame + end + (b"" if checksum is None else struct.pack("<I", checksum))
 
 
+SKIPPED = struct.pack("<II", 0x184D2A50, 5) + b"bytes"
 WHOLE_LZ4 = lz4_frame(RECORDS)
 STORED_END = struct.pack("<I", 0x80000000)
 """The end mark, with the bit of a block which is not compressed."""
 
 STORED_BLOCK = lz4_frame(PARTS[1], stored=True)[7:]
 """A block and the end mark, without the header."""
+
+LINKED = cramjam.lz4.Compressor(block_linked=True, content_checksum=False)
+LINKED.compress(RECORDS)
+
+
+def with_flags(flags: int, block_size: int = 0x40, more: bytes = b"") -> bytes:
+    """The frame with another header, whose checksum is right."""
+    descriptor = bytes((flags, block_size)) + more
+    return WHOLE_LZ4[:4] + descriptor + bytes((xxh32(descriptor) >> 8 & 0xFF,)) + WHOLE_LZ4[7:]
+
 
 IN_LZ4: dict[str, tuple[bytes, bool]] = {
     "two blocks": (lz4_frame(*PARTS), True),
@@ -202,6 +220,14 @@ IN_LZ4: dict[str, tuple[bytes, bool]] = {
     "an end of no compression, and a size": (lz4_frame(RECORDS, size=len(RECORDS), end=STORED_END), True),
     "an end of no compression, and a checksum": (lz4_frame(RECORDS, checksum=xxh32(RECORDS), end=STORED_END), True),
     "an end of no compression, and half a checksum": (lz4_frame(RECORDS, checksum=123, end=STORED_END)[:-2], False),
+    "linked blocks": (bytes(LINKED.finish()), False),
+    "one block that may be linked": (with_flags(0x40), False),
+    "a dictionary": (with_flags(0x61, more=bytes(4)), False),
+    "a reserved flag": (with_flags(0x62), False),
+    "a reserved bit of the size of blocks": (with_flags(0x60, 0x41), False),
+    "a size of blocks that is too small": (with_flags(0x60, 0x30), False),
+    "another version": (with_flags(0x20), False),
+    "a frame to skip": (SKIPPED + WHOLE_LZ4, False),
     "no end": (WHOLE_LZ4[:-4], False),
     "a wrong checksum of the header": (WHOLE_LZ4[:6] + bytes((WHOLE_LZ4[6] ^ 1,)) + WHOLE_LZ4[7:], False),
 }
@@ -213,7 +239,6 @@ def zstd_frame(data: bytes, level: int = 3) -> bytes:
     return bytes(cramjam.zstd.compress(data, level=level))
 
 
-SKIPPED = struct.pack("<II", 0x184D2A50, 5) + b"bytes"
 IN_ZSTD: dict[str, tuple[bytes, bool]] = {
     "the highest level": (zstd_frame(RECORDS, 22), True),
     "a negative level": (zstd_frame(RECORDS, -5), True),

@@ -43,15 +43,18 @@ CHUNK_SECONDS = 20.0
 UNKNOWN_SECONDS = {"quick": 0.05, "full": 2.0, "night": 2.0}
 """Of a test that was never timed here, by its tier."""
 LONG_SECONDS = 20.0
+UNKNOWN_SECONDS_OF = {"broker": LONG_SECONDS, "kafka": 5.0, "spark": 5.0, "release": 5.0}
+"""The same of a test with such a mark."""
 LONG_FILES = {
     *("tests/cli/test_undo_killed.py", "tests/deploy/test_ansible.py", "tests/deploy/test_python_packages.py"),
-    *("tests/faults/test_s3_faults.py", "tests/spark/test_cluster.py", "tests/spark/test_interrupts.py"),
+    *("tests/faults/test_s3_faults.py", "tests/spark/test_cluster.py", "tests/spark/test_dynamic_allocation.py"),
+    *("tests/spark/test_interrupts.py", "tests/spark/test_killed_runs.py", "tests/spark/test_plain_environment.py"),
 }
-"""Files with few tests, each of which takes about ``LONG_SECONDS`` where it was never timed; a test with the mark ``broker`` does, too.
-At the end of the first run in a checkout nothing would run next to them."""
+"""Files with few tests, each of which takes about ``LONG_SECONDS``. At the end of the first run in a checkout nothing would run next to
+them."""
 MADE_ONCE = re.compile(r'scope="(module|class|package|session)"')
 SHARED = {
-    "the Spark session": re.compile(r"\bspark: SparkSession\b"),
+    "the Spark session": re.compile(r"\bspark: SparkSession\b|\bconnect_server: \"?ConnectServer\b"),
     "the release": re.compile(r"\b(release|one_file): Path\b"),
     "Kafka's classes": re.compile(r"\boracle: Oracle\b"),
 }
@@ -99,8 +102,11 @@ def _unknown_seconds(item: pytest.Item) -> float:
     """About what a test takes that was never timed here."""
     marks = [mark.name for mark in item.iter_markers()]
     tier = tier_of_marks(marks)
-    is_long = "broker" in marks or item.nodeid.partition("::")[0] in LONG_FILES
-    return LONG_SECONDS if is_long and tier != "quick" else UNKNOWN_SECONDS[tier]
+    if tier == "quick":
+        return UNKNOWN_SECONDS[tier]
+    if item.nodeid.partition("::")[0] in LONG_FILES:
+        return LONG_SECONDS
+    return max(UNKNOWN_SECONDS[tier], *(UNKNOWN_SECONDS_OF.get(name, 0.0) for name in marks))
 
 
 class Plan:

@@ -8,6 +8,18 @@ from manifests import REPOSITORY
 from run_plan import LONG_FILES, NEEDS, SHARED, Plan, tier_of_marks
 from source_files import python_files
 
+QUOTES = "'\""
+"""Around an annotation of what is imported for types alone."""
+
+MADE_FOR_A_RUN = {
+    "spark: SparkSession": "the Spark session",
+    "connect_server: ConnectServer": "the Spark session",
+    "release: Path": "the release",
+    "one_file: Path": "the release",
+    "oracle: Oracle": "Kafka's classes",
+}
+"""Arguments of tests, and their groups."""
+
 
 def test_what_a_plain_machine_may_lack_is_not_quick() -> None:
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
@@ -32,21 +44,20 @@ def test_what_takes_long_to_make_is_made_in_one_process() -> None:
     groups: dict[str, list[str]] = {}
     for path in python_files(REPOSITORY / "tests"):
         text = path.read_text()
-        if not path.name.startswith("test_") or re.search(r"\b(spark|release|one_file|oracle): ", text) is None:
+        if not path.name.startswith("test_") or re.search(r"\b(spark|connect_server|release|one_file|oracle): ", text) is None:
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef):
-                arguments = {f"{each.arg}: {ast.unparse(each.annotation)}" for each in node.args.args if each.annotation}
-                for argument in arguments & {"spark: SparkSession", "release: Path", "one_file: Path", "oracle: Oracle"}:
+                arguments = {
+                    f"{each.arg}: {ast.unparse(each.annotation).strip(QUOTES)}" for each in node.args.args if each.annotation
+                }
+                for argument in arguments & MADE_FOR_A_RUN.keys():
                     file = path.relative_to(REPOSITORY).as_posix()
                     groups.setdefault(argument, []).append(Plan({}).group_of(f"{file}::{node.name}"))
     assert {argument: set(found) for argument, found in groups.items()} == {
-        "spark: SparkSession": {"the Spark session"},
-        "release: Path": {"the release"},
-        "one_file: Path": {"the release"},
-        "oracle: Oracle": {"Kafka's classes"},
+        argument: {group} for argument, group in MADE_FOR_A_RUN.items()
     }
-    assert {name for found in groups.values() for name in found} == SHARED.keys()
+    assert set(MADE_FOR_A_RUN.values()) == SHARED.keys()
 
 
 def test_files_of_long_tests_are_there() -> None:

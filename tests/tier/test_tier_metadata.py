@@ -12,6 +12,7 @@ from command import in_json, snaprebuild
 from log_dirs import batch, batch_positions, record, snapshot_bytes, write_partition
 from manifests import AIVEN, FIXTURES, REPOSITORY
 from schema_validator import Draft202012Validator
+from sentences import AGAIN
 from tier_example import MS, written
 from tiers import TOPIC_ID, Copy, id_text, write_tier
 
@@ -215,6 +216,10 @@ def test_without_settings_of_the_plugin_nothing_is_written(tmp_path: Path) -> No
     shown = snaprebuild("tier", "metadata", store)
     assert "\nNext: before records are written, give what stderr lists for each partition.\n" in shown.stdout
     assert "give --log-dir or --log-start" in shown.stderr
+    shown = snaprebuild("tier", "metadata", store, "--log-dir", LOST / "node1")
+    assert "no --log-dir has it with its topic id: name the log directory of its leader, too, or give --log-start " in shown.stderr
+    shown = snaprebuild("tier", "metadata", store, "--records-file", file, "--dry-run")
+    assert (shown.exit_code, f"\nNext: {AGAIN}\n" in shown.stdout) == (3, True)
     run = snaprebuild("tier", "metadata", store, "--custom-metadata", "REMOTE_SIZE,SIZE")
     assert (run.exit_code, "found SIZE" in run.stderr.replace("'", "")) == (2, True)
 
@@ -801,6 +806,8 @@ def test_log_directories_get_the_topic_and_undo_takes_it_back(tmp_path: Path) ->
     assert (dry.exit_code, len(dry.document["log_dirs"]), sorted(node.rglob("*"))) == (0, 1, before)
     run = in_json("tier metadata", *words_of(tmp_path))
     assert (run.exit_code, run.document["receipt"]) == (0, str(tmp_path / "receipt.jsonl"))
+    refused = snaprebuild("tier", "metadata", *words_of(tmp_path, "--dry-run"))
+    assert (refused.exit_code, "receipt.jsonl: already exists and is not replaced" in refused.stderr) == (3, True)
     (written,) = run.document["log_dirs"]
     assert (written["partition"], written["node_id"], written["records"]) == (0, 1, 28)
     topic_id = (LOST / "node1" / "__remote_log_metadata-0" / "partition.metadata").read_bytes()

@@ -163,7 +163,7 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic in recent rel
 
 
 class OutputFormat(StrEnum):
-    """What stdout carries."""
+    """The format of stdout."""
 
     TABLE = "table"
     JSON = "json"

@@ -141,6 +141,15 @@ class FollowerPlanOptions(ConfiguredOptions, frozen=True):
     jobs: Jobs = None
 
 
+class LookupTime(WholeNumber):
+    """A timestamp of a ListOffsets request in milliseconds since 1970, or the number of a place in the log."""
+
+    def hint(self, text: str) -> str:
+        """Ends the sentence about a text that is none: the number of a place that Kafka's tool takes by its name, or the unit."""
+        number = {"latest": -1, "earliest": -2, "max-timestamp": -3}.get(text)
+        return f"; {text} is {number}" if number is not None else "; a time is in milliseconds since 1970"
+
+
 class OffsetsOptions(ConfiguredOptions, frozen=True):
     """The ListOffsets request, and whose rules decide the answer."""
 
@@ -149,7 +158,7 @@ class OffsetsOptions(ConfiguredOptions, frozen=True):
         option(
             "--timestamp",
             metavar="T",
-            click_type=WholeNumber(-INT64_MAX - 1, INT64_MAX),
+            click_type=LookupTime(-INT64_MAX - 1, INT64_MAX),
             short="Timestamp to look up in ms since 1970, or -1 latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 "
             "latest tiered, -6 earliest pending upload; repeatable",
             default="-1 to -6",

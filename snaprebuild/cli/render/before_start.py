@@ -27,7 +27,7 @@ __all__ = ["BeforeStartView", "reason_held"]
 
 
 AFTER_DEADLINE = Advice("run this command again at the next stop; with a longer --deadline it does more at once")
-"""What is left is as it was: the broker starts without it, and the same command goes on."""
+"""The advice after a deadline: the broker starts without the snapshots that are still missing."""
 
 
 class BeforeStartView(View):

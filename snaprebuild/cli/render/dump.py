@@ -282,14 +282,12 @@ def _plain(value: Any) -> Any:
 
 
 def _decoded_json(value: DecodedText | None) -> str:
+    """The JSON of a decoded payload, with every odd character as an escape; a text as a string."""
     if value is None:
         return "null"
-    return value.text if value.is_json and value.text.isprintable() else _json_of_text(value)
-
-
-def _json_of_text(value: DecodedText) -> str:
-    """JSON with every odd character as an escape, or a text."""
-    return json.dumps(json.loads(value.text)) if value.is_json else _json_text(value.text)
+    if not value.is_json:
+        return _json_text(value.text)
+    return value.text if value.text.isprintable() else json.dumps(json.loads(value.text))
 
 
 _JSON_OF: dict[str, Callable[[Any], str]] = {

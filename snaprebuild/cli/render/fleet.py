@@ -182,7 +182,7 @@ def _text(result: FleetResult, first: Restart | None) -> str:
 
 
 def _following(result: FleetResult, first: Restart | None) -> Sequence[str] | Advice:
-    """What comes next: faults of a start, then wrong and suspect snapshots, then repairs."""
+    """The next command: for faults of a start, then wrong and suspect snapshots, then repairs."""
     brokers = result.fleet.brokers
     faulty = sorted(result.fleet.start_faults)
     if faulty:
@@ -196,7 +196,7 @@ def _following(result: FleetResult, first: Restart | None) -> Sequence[str] | Ad
 
 
 def _after_repairs(result: FleetResult) -> Sequence[str] | Advice:
-    """What comes next where no broker has to be repaired."""
+    """The next command where no broker has to be repaired."""
     elect = result.outcomes()[FleetOutcome.ELECT]
     if elect and given_words("elections"):
         return Advice("elect these replicas with kafka-leader-election.sh, which reads the files of --elections")
@@ -241,10 +241,10 @@ def _print_brokers(result: FleetResult) -> None:
     for partition in result.partitions:
         for replica in partition.replicas:
             counts[replica.node_id][replica.state.value] += 1
-    rows = [
-        (node, broker.replicas, size_text(broker.size_bytes), *(counts[node][name] or "-" for name in names), broker.document)
-        for node, broker in sorted(result.fleet.brokers.items())
-    ]
+    rows = []
+    for node, broker in sorted(result.fleet.brokers.items()):
+        by_state = [counts[node][name] or "-" for name in names]
+        rows.append((node, broker.replicas, size_text(broker.size_bytes), *by_state, broker.document))
     right = ("broker", "replicas", "size", *names)
     print_table(
         "Brokers: replicas by what they need to be uploaded from",
@@ -268,10 +268,10 @@ def _print_topics(result: FleetResult) -> None:
         if partition.outcome is not FleetOutcome.HEALTHY:
             stuck[topic] = stuck.get(topic, 0) + partition.stuck_bytes
     ordered = sorted(topics, key=lambda topic: (-stuck.get(topic, 0), topic))
-    rows = [
-        (topic, size_text(stuck[topic]) if stuck.get(topic) else "-", *(topics[topic][name] or "-" for name in outcomes))
-        for topic in ordered
-    ]
+    rows = []
+    for topic in ordered:
+        by_outcome = [topics[topic][name] or "-" for name in outcomes]
+        rows.append((topic, size_text(stuck[topic]) if stuck.get(topic) else "-", *by_outcome))
     if rows:
         columns = ("topic", "stuck", *(name.replace("_", " ") for name in outcomes))
         print_table("Topics: partitions by what to do about them", columns, rows, right=columns[1:])

@@ -16,8 +16,10 @@ PLAIN = "_.-=+*%#"
 def chart_line(values: Sequence[int], most: int) -> str:
     """Numbers from 0 to ``most``, one character each."""
     levels = BLOCKS if draws_blocks() else PLAIN
+    if not most:
+        return levels[0] * len(values)
     top = len(levels) - 1
-    return "".join(levels[min(top, value * len(levels) // most if most else 0)] for value in values)
+    return "".join(levels[min(top, value * len(levels) // most)] for value in values)
 
 
 def duration_text(ms: int) -> str:

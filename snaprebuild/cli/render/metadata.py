@@ -1,4 +1,4 @@
-"""What a metadata log holds: the views of ``cluster image``, ``cluster history`` and ``cluster isr``."""
+"""The contents of a metadata log: the views of ``cluster image``, ``cluster history`` and ``cluster isr``."""
 
 from __future__ import annotations
 
@@ -235,11 +235,10 @@ def _print_security(image: MetadataImage) -> None:
         for token_id, each in sorted(image.delegation_tokens.items())
     ]
     _print_table("Delegation tokens", ("token", "owner", "requester", "renewers", "expires"), rows)
-    rows = [
-        (", ".join(f"{kind} {'(default)' if of is None else of}" for kind, of in entity), name, f"{value:g}")
-        for entity, values in sorted(image.client_quotas.items(), key=lambda each: [(kind, of or "") for kind, of in each[0]])
-        for name, value in sorted(values.items())
-    ]
+    rows = []
+    for entity, values in sorted(image.client_quotas.items(), key=lambda each: [(kind, of or "") for kind, of in each[0]]):
+        subject = ", ".join(f"{kind} {of or '(default)'}" for kind, of in entity)
+        rows += [(subject, name, f"{value:g}") for name, value in sorted(values.items())]
     _print_table("Quotas", ("of", "quota", "value"), rows, right=("value",))
 
 
@@ -336,7 +335,7 @@ class HistoryView(View):
             last_timestamp_ms=result.last_timestamp_ms,
             proven_end_offset=result.proof.proven_end_offset,
             partitions=map(_partition_history, result.timelines.partitions.values()),
-            broker=None if broker is None else _broker_history(broker),
+            broker=None if broker is None else doc.BrokerHistory(node_id=broker.node_id, entries=list(broker.entries)),
             unknown_contents=result.unknown.contents(result.other_files),
         )
 
@@ -368,10 +367,6 @@ def _partition_history(timeline: PartitionTimeline) -> doc.PartitionHistory:
         topic_id=uuid_to_text(timeline.topic_id),
         entries=list(timeline.entries),
     )
-
-
-def _broker_history(timeline: BrokerTimeline) -> doc.BrokerHistory:
-    return doc.BrokerHistory(node_id=timeline.node_id, entries=list(timeline.entries))
 
 
 def _print_partition(timeline: PartitionTimeline, result: HistoryResult) -> None:

@@ -144,10 +144,9 @@ def _text(document: Document, file: str, rows: Iterable[Row]) -> Iterator[str]:
         if series:
             yield f"# HELP {name} {meaning}\n# TYPE {name} gauge\n"
         for keys, value in series:
-            pairs = ",".join(
-                f'{label}="{_escaped(text)}"' for label, text in [*((each, keys[each]) for each in labels), ("file", file)]
-            )
-            yield f"{name}{{{pairs}}} {value}\n"
+            pairs = [f'{label}="{_escaped(keys[label])}"' for label in labels]
+            pairs.append(f'file="{_escaped(file)}"')
+            yield f"{name}{{{','.join(pairs)}}} {value}\n"
 
 
 def _added_up(rows: Iterable[Row]) -> Totals:
@@ -160,7 +159,7 @@ def _added_up(rows: Iterable[Row]) -> Totals:
 
 
 def _without_most_topics(totals: Totals) -> Totals:
-    """With the worst topics, and the sum of all others for each value of the other labels. The first metric decides, then the next."""
+    """Totals of the worst topics, and the sum of all others for each value of the other labels. The first metric decides, then the next."""
     topics = [labels for labels in totals if "topic" in dict(labels)]
     topics.sort(key=lambda labels: tuple(totals[labels].values()), reverse=True)
     others = set(topics[TOPICS_MAX:])
@@ -293,4 +292,4 @@ _ROWS: dict[str, Callable[[Any], Iterator[Row]]] = {
     "tier-audit": _tier_audit,
     "tier-inventory": _tier_inventory,
 }
-"""By the name of the document."""
+"""Functions by the name of the document."""

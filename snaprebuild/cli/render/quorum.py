@@ -172,7 +172,7 @@ def _summary(check: QuorumCheck) -> str:
 
 
 def _not_covered(check: QuorumCheck) -> list[str]:
-    """What the metadata logs hold that this version does not know."""
+    """Contents of the metadata logs that this version does not know."""
     return sorted({each.node.log.unknown.sentence for each in check.nodes if each.node.log.unknown})
 
 

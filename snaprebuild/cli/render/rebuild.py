@@ -163,7 +163,7 @@ def answer_with_start(answer: Answer, plans: Sequence[PartitionPlan], plan: Plan
 
 
 def _print_readiness_notes(plan: Plan) -> None:
-    """What has to be done before remote storage is switched on: notes are not on stderr, and this one must not be missed."""
+    """Prints the steps that come before remote storage is switched on. Notes are not on stderr, and these must not be missed."""
     for each in plan.readiness:
         if each.severity is Severity.NOTE:
             print_text(f"Note: {each.message}.")
@@ -281,7 +281,7 @@ def _words_of_doubt(plan: Plan, status: Status) -> list[str]:
 
 
 def _after_nothing(plan: Plan) -> Sequence[str] | Advice:
-    """What comes next where nothing can be written: `scan` would find the same, and propose the same plan."""
+    """The next command where nothing can be written: `scan` would find the same, and propose the same plan."""
     if any(map(_is_rejected, plan.partitions)):
         return ["cluster", "source", *request_words(plan.request)]
     doubt = _words_of_doubt(plan, plan.status)
@@ -442,7 +442,7 @@ def _retention_date(frees_ms: int | None, now_ms: int) -> str:
 
 
 def _print_retention(plan: Plan, busy: Sequence[PartitionPlan]) -> None:
-    """What retention does to the segments without a snapshot; a date only where it is known that remote storage is off."""
+    """The effect of retention on the segments without a snapshot; a date only where it is known that remote storage is off."""
     tiered = sum(partition.source.is_tiered for partition in busy)
     if tiered:
         print_text(
@@ -604,7 +604,7 @@ def _next_of_run(result: RebuildResult, answer: str, totals: Counter[str], again
 
 
 def _after_no_file(result: RebuildResult, *, is_given_up: bool) -> Sequence[str] | Advice:
-    """What comes next after a run that wrote nothing, or not everything."""
+    """The next command after a run that wrote nothing, or not everything."""
     if any(_is_rejected(partition.plan) for partition in result.partitions):
         return ["cluster", "source", *request_words(result.plan.request)]
     if is_given_up:
@@ -677,11 +677,11 @@ def print_rebuild(result: RebuildResult) -> None:
             continue
         actions = Counter(boundary.action.value for boundary in partition.boundaries)
         is_in_place = result.plan.request.destination.writes_into_log_dirs
-        classes = Counter(
-            NOT_JUDGED if is_in_place and is_not_judged(each) else _class_text(each.snapshot_class)
-            for each in partition.boundaries
-            if each.snapshot_class is not None
-        )
+        classes: Counter[str] = Counter()
+        for each in partition.boundaries:
+            if each.snapshot_class is not None:
+                is_shown = not (is_in_place and is_not_judged(each))
+                classes[_class_text(each.snapshot_class) if is_shown else NOT_JUDGED] += 1
         offsets = range_text([boundary.offset for boundary in partition.boundaries])
         entries = max((boundary.entries or 0 for boundary in partition.boundaries), default=0)
         what = counts_text(classes) or "-"

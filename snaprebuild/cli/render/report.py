@@ -76,7 +76,7 @@ class ReportView(View):
         )
 
     def summary(self) -> str:
-        """What the page does not cover, and where it is."""
+        """The answer: gaps of the page, and its path."""
         result = self._result
         place = f"Page: {shown(result.path)}, {size_text(result.size_bytes)}. Open it in a browser; it needs no network."
         if not result.page.unread_paths:

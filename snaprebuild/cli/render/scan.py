@@ -150,14 +150,13 @@ def _settings(properties: Properties) -> BrokerSettings:
 
 
 def _log_dir(log_dir: LogDirScan) -> ScannedLogDir:
-    meta = log_dir.state.meta
-    directory_id = None if meta is None else meta.directory_id
+    state = log_dir.state
     return ScannedLogDir(
-        path=log_dir.state.path,
-        node_id=None if meta is None else meta.node_id,
-        cluster_id=None if meta is None else meta.cluster_id,
-        directory_id=None if directory_id is None else uuid_to_text(directory_id),
-        cluster_kind=kind_of(meta),
+        path=state.path,
+        node_id=state.node_id,
+        cluster_id=state.cluster_id,
+        directory_id=None if state.directory_id is None else uuid_to_text(state.directory_id),
+        cluster_kind=kind_of(state.meta),
         broker_epoch=log_dir.broker_epoch,
         broker_epoch_source=log_dir.broker_epoch_source,
         shutdown=log_dir.shutdown,

@@ -60,7 +60,7 @@ BY_OTHERS = {
     "hand": "Correct the files that stderr lists.",
     "retention": "Keep remote.storage.enable off for {topics} until retention deletes the segments.",
 }
-"""What to do about segments that `rebuild` does not free, by `FreedBy`."""
+"""The advice for segments that `rebuild` does not free, by `FreedBy`."""
 
 
 def scan_answer(result: ScanResult, now_ms: int) -> Answer:
@@ -86,6 +86,7 @@ def scan_answer(result: ScanResult, now_ms: int) -> Answer:
         is_verified=False,
         is_local=all(each.state.store.is_local for each in result.log_dirs),
         can_plan=any(each.totals.missing and not each.source.uploads_under_id_zero for each in result.partitions),
+        expiry=(),
     )
     expired = _expired_text(result, now_ms)
     if status.concerns:
@@ -148,13 +149,14 @@ def _waits_for_start(result: ScanResult) -> bool:
 
 
 def _others_text(result: ScanResult) -> str:
-    """What to do about the partitions that stay blocked after a rebuild, for the action that most of them need."""
+    """The advice for partitions that stay blocked after a rebuild: the action that most of them need."""
     lasting = [each for each in result.partitions if each.stuck_bytes_after_rebuild]
-    kinds = [kind for kind, _ in Counter(kind for each in lasting for kind in _help_of(each)).most_common() if kind in BY_OTHERS]
-    if not kinds:
+    counts = Counter(kind for each in lasting for kind in sorted(_help_of(each)) if kind in BY_OTHERS)
+    if not counts:
         return "see the reasons below."
-    topics = dict.fromkeys(each.source.directory.name.topic for each in lasting if kinds[0] in _help_of(each))
-    return BY_OTHERS[kinds[0]].format(topics=first_of([*topics]))
+    ((kind, _),) = counts.most_common(1)
+    topics = dict.fromkeys(each.source.directory.name.topic for each in lasting if kind in _help_of(each))
+    return BY_OTHERS[kind].format(topics=first_of([*topics]))
 
 
 def _help_of(partition: PartitionScan) -> set[str]:
@@ -322,7 +324,7 @@ def _log_dir_text(log_dir: LogDirScan, *, has_path: bool) -> str:
 
 
 def _start_text(result: ScanResult) -> str:
-    """What the next start of the brokers does to the files that are there now."""
+    """The effect of the next start of the brokers on the present files."""
     counts = dict.fromkeys(AtNextStart, 0)
     for partition in result.partitions:
         for boundary in partition.boundaries:

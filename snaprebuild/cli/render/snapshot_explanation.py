@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from snaprebuild.cli.answer import expiry_words
 from snaprebuild.cli.printing import is_verbose, print_table, print_text
 from snaprebuild.cli.render.status import answer_lines, is_stray, next_of_status
 from snaprebuild.cli.value_text import shown, time_text
@@ -86,6 +87,7 @@ class SnapshotExplanationView(View):
             can_plan=False,  # missing snapshots are not looked for
             can_replace=_is_at_boundary(explanation),
             are_strays=is_stray(explanation.source, explanation.offset),
+            expiry=expiry_words(),
         )
         if status.concerns:
             return answer_lines(status, self._judged.findings, [sentence], [f"{sentence}."]), following

@@ -83,15 +83,14 @@ class SourceView(View):
 
 def _checked_replica(checked: CheckedSource) -> doc.ClusterSourceReplica:
     log = checked.log
-    meta = checked.state.meta
+    state = checked.state
     metadata = checked.metadata.read
-    directory_id = None if meta is None else meta.directory_id
     return doc.ClusterSourceReplica(
         **names_of(checked.directory),
         path=log.path,
-        node_id=None if meta is None else meta.node_id,
-        cluster_id=None if meta is None else meta.cluster_id,
-        directory_id=None if directory_id is None else uuid_to_text(directory_id),
+        node_id=state.node_id,
+        cluster_id=state.cluster_id,
+        directory_id=None if state.directory_id is None else uuid_to_text(state.directory_id),
         topic_id=None if log.topic_id is None else uuid_to_text(log.topic_id),
         log_end_offset=log.log_end_offset,
         high_watermark=log.high_watermark,

@@ -230,18 +230,16 @@ def _print_batches(totals: StatisticsSums) -> None:
 
 def _print_segments(partitions: Sequence[PartitionStats], labels: dict[str, str]) -> None:
     names = ("batches", "records", "transactional_batches", "control_batches", "producers", "new_producers", "live_producers")
-    rows = [
-        (
-            labels[each.source.directory.path],
-            int(row["base_offset"]),
-            size_text(int(row["size_bytes"])),
-            *(int(row[name]) for name in names),
-            size_text(snapshot_size(int(row["live_producers"]))),
-            _moment(int(row["moment_ms"])),
-        )
-        for each in partitions
-        for row in (() if each.segments is None else each.segments)
-    ]
+    rows = []
+    for each in partitions:
+        if each.segments is None:
+            continue
+        label = labels[each.source.directory.path]
+        for row in each.segments:
+            size = size_text(int(row["size_bytes"]))
+            counts = [int(row[name]) for name in names]
+            snapshot = size_text(snapshot_size(int(row["live_producers"])))
+            rows.append((label, int(row["base_offset"]), size, *counts, snapshot, _moment(int(row["moment_ms"]))))
     columns = ("partition", "segment", "size", "batches", "records", "transactional", "control", "producers", "new", "live at end")
     drop = ("new", "control", "transactional", "snapshot")
     print_table(

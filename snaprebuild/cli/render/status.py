@@ -14,7 +14,7 @@ from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import NOT_READY_ADVICE, not_ready_text
 from snaprebuild.broker.status import FateGroup, Status, StatusCounts, status_of
 from snaprebuild.cli.answer import none_read
-from snaprebuild.cli.findings_text import concern_text, skipped_text, unread_text
+from snaprebuild.cli.findings_text import changed_meanwhile, concern_text, failed_and_damaged, skipped_text, unread_text
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer
@@ -86,14 +86,16 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
     if first is not None:
         return _lines(first, [status_details(status), unread, tail, *extra, skipped])
     deleted = deleted_text(findings)
-    short = f"{deleted}INCOMPLETE: {status.unread} unread; "
+    short = f"{deleted}INCOMPLETE: {status.unread} unread. "
     beginnings = [f"{deleted}{unread} ", short] if unread else [deleted]
-    candidates = [(start, head) for start in beginnings for head in heads]
+    # The next line goes on after the beginning of the whole; after other words it repeats the whole.
+    whole = [head for head in heads if heads[0].startswith(head)]
+    candidates = [(start, head) for words in (whole, heads) for start in beginnings for head in words]
     start, head = next((each for each in candidates if len("".join(each)) < LINE_MAX), candidates[-1])
     line = f"{start}{head}."
     if head != heads[0]:
-        extra = [f"{heads[0]}.", *extra]
-    if start == short:
+        extra = [f"{heads[0].removeprefix(f'{head}. ')}.", *extra]
+    if start == short and (failed_and_damaged(findings)[1] or changed_meanwhile(findings)):
         extra = [unread_text(findings, is_named=True), *extra]
     with_tail = f"{line[:-1]}; {tail}"
     counts_nothing = not _counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0))
@@ -141,8 +143,8 @@ def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomp
         missing = f"{_wrong_text(status)}, {status.missing or 'none'} missing in {where}"
     waiting = waiting_text(status) if status.waiting + status.waiting_unknown else ""
     whole = f"{missing}. {waiting.capitalize()}" if waiting else missing
-    none = [] if status.missing else ["none missing"]
-    return [whole, ", ".join([*none, *_counts(status)]), ", ".join([*none, *_brief_counts(status)])]
+    none = [] if status.missing else ["None missing"]
+    return [whole, missing, ", ".join([*none, *_counts(status)]), ", ".join([*none, *_brief_counts(status)])]
 
 
 def nothing_read(findings: Sequence[Finding]) -> Answer:
@@ -351,7 +353,7 @@ def _brief(count: int) -> str:
 
 
 def _brief_sentence(status: Status) -> str:
-    """Without names and offsets."""
+    """The sentence about the worst concern, without names and offsets."""
     concerns = status.concerns
     if not concerns:
         return "Not ready for remote storage."
@@ -367,7 +369,7 @@ def _label(status: Status) -> str:
 
 
 def words_after(concern: FateGroup, selected: Sequence[str]) -> Sequence[str] | Advice:
-    """What comes after such a fate: another look, once a start has removed snapshots. Empty where no command helps.
+    """The next command after such a fate: another scan, once a start has removed snapshots. Empty where no command helps.
 
     Args:
         concern: the first one.
@@ -385,12 +387,12 @@ def next_of_status(
     is_verified: bool,
     is_local: bool,
     can_plan: bool,
+    expiry: Sequence[str],
     can_replace: bool = True,
     writes_empty: bool = False,
     are_strays: bool = False,
-    expiry: Sequence[str] = (),
 ) -> Sequence[str] | Advice:
-    """What comes after a command that looked at everything: the first of these that applies.
+    """The next command after one that looked at everything: the first of these that applies.
 
     Args:
         status: of the command.
@@ -398,10 +400,10 @@ def next_of_status(
         is_verified: every snapshot was compared with a replay.
         is_local: the snapshots are files, which can be set aside. Objects are never replaced.
         can_plan: a missing snapshot may be written. Nothing is written for a topic without an id while remote storage is on.
-        can_replace: a wrong snapshot is at a boundary, so that the right one can take its place.
-        are_strays: the wrong snapshots are inside of segments, so that the start of a broker removes them.
-        writes_empty: the next start writes empty snapshots of a partition whose log proves which producers it forgets.
         expiry: options of the time at which producers expire, as they were given: a plan decides by it, as the command did.
+        can_replace: a wrong snapshot is at a boundary, so that the right one can take its place.
+        writes_empty: the next start writes empty snapshots of a partition whose log proves which producers it forgets.
+        are_strays: the wrong snapshots are inside of segments, so that the start of a broker removes them.
     """
     if status.concerns:
         return words_after(status.concerns[0], selected)
@@ -608,7 +610,7 @@ _SENTENCES = {
     "recovered": _recovered,
     "old-replica": _old_replica,
 }
-"""By ``FateKind``."""
+"""Functions by ``FateKind``."""
 
 _BRIEF = {
     "no-start": ("no start", "This broker does not start.", "This broker does not start."),

@@ -385,7 +385,7 @@ def _actions_text(copies: Sequence[RepairedCopy]) -> str:
 
 
 class RepairUndoView(View):
-    """What `undo` restored of a repair."""
+    """The copies that `undo` restored."""
 
     def __init__(self, undo: StoreUndo, *, is_last: bool = False) -> None:
         """Takes the result, and whether its receipt was found by ``--last``."""

@@ -11,7 +11,7 @@ from snaprebuild.cli.answer import repeated_words, selects_nothing
 from snaprebuild.cli.printing import newest_run_text, print_table, print_undo
 from snaprebuild.cli.render.status import answer_lines, copy_counts, faults_text, nothing_read
 from snaprebuild.cli.value_text import id_labels, shown, size_text
-from snaprebuild.cli.view import Advice, Answer, View
+from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.published import encoded_members
 from snaprebuild.storage.local.document_file import new_file
@@ -139,7 +139,7 @@ class TierMetadataView(View):
         if self._output.receipt is not None:
             return Advice("start all brokers with a replica of __remote_log_metadata")
         if records.is_refused:
-            return [] if records.writes else Advice("before records are written, give what stderr lists for each partition")
+            return AGAIN if records.writes else Advice("before records are written, give what stderr lists for each partition")
         if not records.writes:
             has_records = bool(records.written_copies) and not self._only_compares
             return Advice("name where they go: --records-file, --log-dirs or --produce-to") if has_records else []

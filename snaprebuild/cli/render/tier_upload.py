@@ -121,7 +121,7 @@ class UploadView(View):
         return answer, ["tier", "audit", *given_words("store", "metadata_log", *EXPIRY)]
 
     def _announcement(self) -> str:
-        """What is left to do so that brokers know of the copies of this run; empty if nothing is."""
+        """The step that makes brokers aware of the copies of this run; empty if none is left."""
         if self._request.dry_run or self._request.announcer is not None or not self._upload.copies:
             return ""
         records = "their records (--records-file, --produce-to)"
@@ -162,7 +162,7 @@ class UploadView(View):
 
 
 def _plugin_prefix(request: UploadRequest) -> str:
-    """What ``key.prefix`` of the plugin must be: everything between the bucket, or the root of its file system, and the topic."""
+    """The ``key.prefix`` that the plugin must have: everything between the bucket, or the root of its file system, and the topic."""
     if not is_object(request.root.path):
         return request.key_prefix
     _, _, below = request.root.path.removeprefix(OBJECT_SCHEME).partition("/")

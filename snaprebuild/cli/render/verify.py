@@ -101,7 +101,7 @@ class VerifyView(View):
         counts = snapshot_counts(status, len(result.partitions), affected, is_incomplete=bool(unread_paths(findings)))
         if not unread_paths(findings) and len(f"{deleted_text(findings)}{whole}.") <= LINE_MAX:
             return answer_lines(status, findings, [whole], [unjudged]), following
-        return answer_lines(status, findings, [*([alone] if alone else []), *counts], [f"{compared}.", unjudged]), following
+        return answer_lines(status, findings, [alone, *counts] if alone else counts, [f"{compared}.", unjudged]), following
 
     def print_table(self) -> None:
         result = self._result
@@ -163,11 +163,9 @@ def _partition(verdict: PartitionVerdict) -> VerifiedPartition:
 
 
 def _unjudged_text(result: VerifyResult) -> str:
-    """How many partitions were not judged to the end; empty without any."""
+    """How many partitions were not judged to the end, as the table shows them; empty without any."""
     unjudged = sum(map(_is_unjudged, result.partitions))
-    if not unjudged:
-        return ""
-    return f"{pluralize(unjudged, 'partition')} not judged to the end: stderr lists {'it' if unjudged == 1 else 'them'}."
+    return f"{pluralize(unjudged, 'partition')} not judged to the end." if unjudged else ""
 
 
 def _is_unjudged(verdict: PartitionVerdict) -> bool:

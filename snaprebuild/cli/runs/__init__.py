@@ -1,1 +1,1 @@
-"""What each verb does with its options. A module is loaded when its verb runs, not for its help."""
+"""The work of each verb. A module is loaded when its verb runs, not for its help."""

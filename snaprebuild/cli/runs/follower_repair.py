@@ -19,6 +19,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.followers.check import check_replicas
 from snaprebuild.followers.repair import refuse_live_broker, repair_plan, repair_replicas
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path, noting_receipt
+from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.store import is_object
 
 __all__ = ["run_follower_repair"]
@@ -32,6 +33,8 @@ def run_follower_repair(store: str, path: str, options: FollowerRepairOptions, o
     s3 = configured.s3
     if is_object(path):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=path)
+    if options.receipt is not None:
+        check_new_place(options.receipt)
     run = run_of(s3, clock=clock_at(options.as_of, options.expiration_ms), jobs=options.jobs)
     source = open_selected([path], None, selection_of(options), s3)
     check_order(store, source)

@@ -81,19 +81,22 @@ def configured_store(store: str | None, s3: S3Options, options: ConfiguredOption
     if is_object(location):
         s3 = _configured_bucket(location, s3, options, plugin)
     elif options.broker_credentials:
-        _check_used_credentials(location, path, plugin)
+        _check_used_credentials(location, path, plugin, has_typed_key=bool(keys))
     if not keys and (options.broker_credentials or not writes):
         keys = tuple(f"{each.name}={each.private_key_file}" for each in plugin.key_pairs if each.private_key_file is not None)
     prefix = plugin.key_prefix if absolute(location) == plugin.location else ""
     return ConfiguredStore(location, s3, options.key_prefix or prefix, keys, plugin)
 
 
-def _check_used_credentials(location: str, path: str, plugin: PluginConfig) -> None:
+def _check_used_credentials(location: str, path: str, plugin: PluginConfig, *, has_typed_key: bool) -> None:
     """Makes sure that a directory has use for the credentials of the broker, which are its private keys alone.
 
     Raises:
-        UsageError: the configuration has no private key, or its copies are in a bucket.
+        UsageError: the configuration has no private key, or its copies are in a bucket, or another private key is used.
     """
+    if has_typed_key:
+        message = "--broker-credentials: STORE is a directory, which needs no access key, and private_key names another key"
+        raise UsageError(message, path=location)
     if plugin.bucket_name is not None:
         message = f"--broker-credentials: STORE is a directory, and the store of --server-properties is s3://{plugin.bucket_name}"
         raise UsageError(message, path=location)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from snaprebuild.cli.file_kinds import ISR_SCENARIO, check_file
 from snaprebuild.cli.options.common import check_paths, quoted
 from snaprebuild.cli.render.simulations import IsrSimulationView
@@ -32,6 +34,8 @@ def run_simulate_isr(
     out: OutputOptions,
 ) -> View:
     """Plays a scenario, all of them, or random histories."""
+    if scenario_file in SCENARIOS and not os.path.lexists(scenario_file):
+        raise UsageError(f"--scenario: expected a file; `simulate isr {scenario_file}` plays the scenario of this name")
     check_paths(None, scenario=scenario_file)
     out.begin(scenario=scenario_file)
     if sum((scenario is not None, scenario_file is not None, search)) > 1:

@@ -39,13 +39,16 @@ def selection_of(options: SelectionOptions, offsets: str | None = None) -> Selec
     )
 
 
+_PARTITION = re.compile(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]{0,9})")
+
+
 def partition_named(text: str) -> tuple[str, int]:
     """Topic and number of a partition that ``--topic-partition`` names.
 
     Raises:
         UsageError: it is no name of a partition.
     """
-    match = re.fullmatch(r"([A-Za-z0-9._-]+)-(0|[1-9][0-9]{0,9})", text)
+    match = _PARTITION.fullmatch(text)
     if match is None or int(match[2]) > INT32_MAX:
         raise UsageError(f"--topic-partition: expected TOPIC-N, found {quoted(text)}{_meant_partition(text)}")
     return match[1], int(match[2])
@@ -56,6 +59,9 @@ def _meant_partition(text: str) -> str:
     match = re.fullmatch(r"([A-Za-z0-9._-]+?)[:/@#, ]([0-9]{1,10})", text)
     if match is not None:
         return f"; did you mean {match[1]}-{int(match[2])}?"
+    names = text.replace(",", " ").split()
+    if len(names) > 1 and all(map(_PARTITION.fullmatch, names)):
+        return f"; did you mean `{shell_command([word for each in names for word in option_words('--topic-partition', each)])}`?"
     if any(character in text for character in "*?["):
         return "; patterns go with `--topic`"
     if not re.fullmatch(r"[A-Za-z0-9._-]+", text):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import IO
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
@@ -76,8 +75,8 @@ def _key_rows(path: str | None) -> Iterator[Callable[[KeyRow], None] | None]:
         yield None
         return
     with new_file(path) as file:
-        yield lambda row: _write_line(file, row)
 
+        def write(row: KeyRow) -> None:
+            file.write(line_of(row).encode() + b"\n")
 
-def _write_line(file: IO[bytes], row: KeyRow) -> None:
-    file.write(line_of(row).encode() + b"\n")
+        yield write

@@ -40,8 +40,7 @@ __all__ = ["run_tier_metadata"]
 
 def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: OutputOptions, s3: S3Options) -> View:
     """Decides which copies get records, and writes these where the options name a place, unless ``dry_run``."""
-    records_file = None if options.dry_run else options.records
-    out.begin({"--records-file": records_file}, private_key=key_files(options), receipt=options.receipt)
+    out.begin({"--records-file": options.records}, private_key=key_files(options), receipt=options.receipt)
     configured = configured_store(store, s3, options, writes=_has_target(options))
     options = configured.options(options)
     s3 = configured.s3
@@ -53,17 +52,16 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     check_directories([store, *(options.metadata_log or []), *leader_dirs, *log_dirs], receipt=options.receipt)
     check_metadata(options.metadata)
     running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
-    if records_file is not None:
-        check_new_place(records_file)
-    if options.receipt is not None and not options.dry_run:
-        check_new_place(options.receipt)
+    for path in (options.records, options.receipt):
+        if path is not None:
+            check_new_place(path)
     run = run_of(s3)
     plan = plan_topic(log_dirs, options.metadata, run) if log_dirs else None
     cluster = plan if plan is not None or options.metadata is None else read_cluster(options.metadata, run)
     access = store_access(store, s3, options, PrivateKeys.of(options.private_key), running)
     if cluster is not None:
         access = replace(access, cluster_id=cluster.cluster_id)
-    check_outside_store(access.root, [out.report, records_file, options.receipt])
+    check_outside_store(access.root, [out.report, options.records, options.receipt])
     if options.receipt is not None and options.log_dirs is None:
         raise UsageError("--receipt: goes with --log-dirs, whose files it lists")
     leaders = read_leader_logs(leader_dirs, options.log_start or [], run)
@@ -102,7 +100,7 @@ def _has_target(options: TierMetadataOptions) -> bool:
 
 
 def _output(options: TierMetadataOptions) -> MetadataOutput:
-    """What the options say about the place of the records."""
+    """The destination of the records, from the options."""
     return MetadataOutput(
         records_file=options.records,
         produced_to=options.produce_to,

@@ -14,6 +14,7 @@ from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
+from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.tier.repair import repair
 
@@ -33,6 +34,8 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
     clock = clock_at(options.as_of, options.expiration_ms)
     access = store_access(configured.location, s3, options, keys, running)
     check_outside_store(access.root, [out.report, options.receipt])
+    if options.receipt is not None:
+        check_new_place(options.receipt)
     with opened_ledger(options.ledger, access) as ledger:
         result = repair.tier_repair(
             access,

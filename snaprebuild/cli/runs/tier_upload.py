@@ -55,18 +55,17 @@ def run_tier_upload(
     s3: S3Options,
 ) -> View:
     """Uploads rolled segments of the selected partitions, and announces their copies, unless ``dry_run``."""
-    records_file = None if options.dry_run else options.records
-    out.begin({"--records-file": records_file})
+    out.begin({"--records-file": options.records})
     configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)
     s3 = configured.s3
     _check_options(store, path, options)
-    if records_file is not None:
-        check_new_place(records_file)  # before the work, which would be recorded nowhere
+    if options.records is not None:
+        check_new_place(options.records)  # before the work, which would be recorded nowhere
     stores = stores_of(s3)
     topic_ids = topic_ids_of(options.topic_id)
     root = path_of(absolute(store), stores)
-    check_outside_store(root, [out.report, records_file])
+    check_outside_store(root, [out.report, options.records])
     run = run_of(s3)
     replay = ReplayOptions(as_of_ms(options.as_of), options.expiration_ms or DEFAULT_EXPIRATION_MS, s3=stores)
     source = open_source([path], selection=selection_of(options), run=run)
@@ -100,7 +99,7 @@ def run_tier_upload(
         )
         result = upload.tier_upload(partitions, request, upload_inputs.prepare_with(replay))
     found += [] if announcer is None else announcer.findings
-    if records_file is not None:
+    if options.records is not None and not options.dry_run:
         result.confirm()
     found += sources.findings
     findings = [*source.findings, *found, *live_broker_notes(source), *result.findings]

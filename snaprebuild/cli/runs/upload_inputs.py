@@ -1,4 +1,4 @@
-"""What the options of `tier upload` name: ids of topics and brokers, and the producer that announces copies."""
+"""The inputs that the options of `tier upload` name: ids of topics and brokers, and the producer that announces copies."""
 
 from __future__ import annotations
 

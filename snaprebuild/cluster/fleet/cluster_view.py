@@ -101,7 +101,7 @@ class ClusterView:
         return replace(self, placements=placements)
 
     def sorted_placements(self) -> list[tuple[PartitionKey, Placement]]:
-        """By topic and partition."""
+        """The placements, ascending by topic and partition."""
         return sorted(self.placements.items(), key=lambda item: item[0][:2])
 
 

@@ -38,7 +38,7 @@ class LeaderElection(Part, frozen=True):
     replicas: Sequence[Natural]
     """In the order that makes the first one the preferred leader."""
     replicas_before: Sequence[Natural]
-    """These replicas in their present order."""
+    """The replicas in their present order."""
 
 
 class ElectionMoment(Part, frozen=True):
@@ -81,9 +81,11 @@ def elections_of(partitions: Iterable[FleetPartition], steps: Sequence[Restart],
             order = (partition.elect, *(node for node in placement.replicas if node != partition.elect))
             election = LeaderElection(partition.key[0], partition.key[1], partition.name, order, placement.replicas)
             due.setdefault(step_of.get(partition.key, 0), []).append(election)
-    return tuple(
-        ElectionMoment(step or None, nodes[step - 1] if step else None, elections) for step, elections in sorted(due.items())
-    )
+    moments = []
+    for step, elections in sorted(due.items()):
+        restarted = nodes[step - 1] if step else None
+        moments.append(ElectionMoment(step or None, restarted, elections))
+    return tuple(moments)
 
 
 def write_elections(elections: Iterable[ElectionMoment], directory: str) -> list[str]:

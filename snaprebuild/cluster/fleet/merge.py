@@ -355,28 +355,20 @@ def _findings(partitions: Iterable[FleetPartition], fleet: ScannedFleet, steps: 
             nodes = ", ".join(map(str, partition.not_scanned))
             message = f"replicas on {nodes} were not scanned: one may have every snapshot"
             yield Finding("replica-not-scanned", Severity.NOTE, partition.name, message)
-    elected = Counter(
-        partition.elect for partition in partitions if partition.outcome is FleetOutcome.ELECT and partition.elect is not None
-    )
+    elected = Counter(each.elect for each in partitions if each.outcome is FleetOutcome.ELECT and each.elect is not None)
     for node, many in sorted(elected.items()):
         message = (
             f"broker {node} has every snapshot of {pluralize(many, 'partition')} that others lack: elect it instead of a rebuild"
         )
         yield Finding("stuck-until-elected", Severity.FINDING, fleet.brokers[node].document, message)
-    empty = {
-        partition.key for partition in partitions if partition.outcome is FleetOutcome.VERIFY and partition.replicas[0].is_empty
-    }
-    topics = {
-        "stuck-for-good": Counter(
-            partition.key[0]
-            for partition in partitions
-            if partition.outcome is FleetOutcome.WAIT and not all(one.must_not_lead for one in partition.replicas)
-        ),
-        "every-replica-suspect": Counter(
-            partition.key[0] for partition in partitions if partition.outcome is FleetOutcome.VERIFY and partition.key not in empty
-        ),
-        "only-replica-empty": Counter(topic for topic, _, _ in empty),
-    }
+    topics: dict[str, Counter[str]] = {code: Counter() for code in _OF_TOPICS}
+    for partition in partitions:
+        topic = partition.key[0]
+        if partition.outcome is FleetOutcome.VERIFY:
+            code = "only-replica-empty" if partition.replicas[0].is_empty else "every-replica-suspect"
+            topics[code][topic] += 1
+        elif partition.outcome is FleetOutcome.WAIT and not all(one.must_not_lead for one in partition.replicas):
+            topics["stuck-for-good"][topic] += 1
     for code, counts in topics.items():
         for topic, many in sorted(counts.items()):
             yield Finding(code, Severity.FINDING, topic, f"{pluralize(many, 'partition')}: {_OF_TOPICS[code]}")

@@ -69,15 +69,15 @@ class ReplicaReadiness(StrEnum):
     """Whether a leader with this replica's files can upload every rolled segment, and after what."""
 
     READY = "ready"
-    """It can now: no snapshot is missing."""
+    """The leader can now: no snapshot is missing."""
     START = "start"
-    """It can after a start of the broker, which writes what is missing."""
+    """The leader can after a start of the broker, which writes what is missing."""
     REBUILD = "rebuild"
-    """It can after ``rebuild`` and a start."""
+    """The leader can after ``rebuild`` and a start."""
     SUSPECT = "suspect"
-    """It can, and some snapshots do not parse or cannot be correct: ``rebuild --set-aside`` replaces the wrong ones."""
+    """The leader can, and some snapshots do not parse or cannot be correct: ``rebuild --set-aside`` replaces the wrong ones."""
     BLOCKED = "blocked"
-    """It cannot: only retention, or an operator by hand, removes some segments that block it. Or it must not lead
+    """The leader cannot: only retention, or an operator by hand, removes some segments that block it. Or the replica must not lead
     (``ScannedReplica.must_not_lead``)."""
 
 

@@ -132,6 +132,10 @@ class _Partition:
     def others(self, node: int) -> list[ReplicaStanding]:
         return [each for other, each in self.standings.items() if other != node]
 
+    def catches_up_without(self, node: int) -> bool:
+        """Whether a replica of another broker can catch up."""
+        return any(each.standing.catches_up for each in self.others(node))
+
     def is_safe_without(self, node: int, restarted: Collection[int]) -> bool:
         """Whether another replica may lead while a broker restarts, and none that must not lead is elected."""
         return self.has_leader_without(node, restarted) and self.elects_unfit(node, restarted) is None
@@ -258,13 +262,8 @@ class RestartSafety:
         cause, command = _reason(first_partition, node)
         detail = cause if len(names) == 1 else f"{first_partition.name}: {cause}"
         reason = f"no replica that may lead would be left of {several}: {detail}"
-        return Hold(
-            reason,
-            command,
-            names,
-            is_unknown=_is_unknown(first_partition, node),
-            is_wait=leaderless == unsafe and all(any(other.standing.catches_up for other in each.others(node)) for each in unsafe),
-        )
+        is_wait = leaderless == unsafe and all(each.catches_up_without(node) for each in unsafe)
+        return Hold(reason, command, names, is_unknown=_is_unknown(first_partition, node), is_wait=is_wait)
 
 
 def _hold_for_unfit(node: int, unsafe: Sequence[_Partition], restarted: Collection[int]) -> Hold:

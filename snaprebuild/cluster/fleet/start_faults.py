@@ -1,4 +1,4 @@
-"""What keeps all replicas of a broker or of a log directory from leading: the broker does not start, or the directory goes offline."""
+"""Faults that keep all replicas of a broker or a log directory from leading: the start fails, or the directory goes offline."""
 
 from __future__ import annotations
 

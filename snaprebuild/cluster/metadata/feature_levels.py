@@ -65,7 +65,7 @@ class NodeState(StrEnum):
 
 
 class NodeKind(StrEnum):
-    """What a node is registered as. A combined node has a registration of each kind."""
+    """The kind of a registration. A combined node has a registration of each kind."""
 
     BROKER = "broker"
     CONTROLLER = "controller"

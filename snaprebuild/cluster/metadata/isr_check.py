@@ -53,36 +53,36 @@ class IsrFault(StrEnum):
     """A fault, or a notable fact, of a member of the in-sync replicas."""
 
     UNREGISTERED = "unregistered"
-    """It joined, and its broker was not registered."""
+    """The replica joined, and its broker was not registered."""
     FENCED = "fenced"
-    """It joined, and its broker was fenced."""
+    """The replica joined, and its broker was fenced."""
     SHUTTING_DOWN = "shutting-down"
-    """It joined, and its broker was about to go."""
+    """The replica joined, and its broker was about to go."""
     EPOCH_AHEAD = "epoch-ahead"
-    """It joined, and its broker's registration has an epoch after the offset at which it did."""
+    """The replica joined, and its broker's registration has an epoch after the offset at which it did."""
     STALE_MEMBER = "stale-member"
     """A new process registered, and the replica stayed, though others were in sync."""
     LAST_MEMBER_NEW_DISK = "last-member-new-disk"
     """A new process registered without the directory of the replica, which stayed as the last one: no other broker has its data."""
     ELECTED_NEW_DISK = "elected-new-disk"
-    """It was elected from outside the in-sync replicas, and the directory that it had there is gone: it leads without its data."""
+    """The replica was elected from outside the in-sync replicas, and the directory that it had there is gone: it leads without its data."""
     UNCLEAN_ELECTION = "unclean-election"
-    """It was elected uncleanly, and became the only one in sync."""
+    """The replica was elected uncleanly, and became the only one in sync."""
     NEW_DISK = "new-disk"
-    """It joined with another directory than it had left with: as it should, once it had copied everything."""
+    """The replica joined with another directory than it had left with: as it should, once it had copied everything."""
 
 
 class JoinKind(StrEnum):
     """How a replica became in sync."""
 
     CAUGHT_UP = "caught-up"
-    """Its leader said that it had caught up."""
+    """The leader said that the replica had caught up."""
     ELECTED = "elected"
-    """It was elected, as an eligible leader replica."""
+    """The replica was elected, as an eligible leader replica."""
     ELECTED_UNCLEANLY = "elected-uncleanly"
-    """It was elected without being one."""
+    """The replica was elected without being an eligible leader replica."""
     STAYED = "stayed"
-    """It was in sync, and a new process of its broker registered."""
+    """The replica was in sync, and a new process of its broker registered."""
 
 
 class IsrEvent(TopicPartition, frozen=True):

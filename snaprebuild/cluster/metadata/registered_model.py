@@ -65,7 +65,7 @@ class LeaderRecoveryState(StrEnum):
 
     @property
     def number(self) -> int:
-        """Its number in records and requests."""
+        """Number of the enum member in records and requests."""
         return tuple(LeaderRecoveryState).index(self)
 
 
@@ -106,7 +106,7 @@ class BrokerRegistration(Part, frozen=True):
 
     @property
     def is_active(self) -> bool:
-        """It may lead (``ClusterControlManager.isActive``)."""
+        """Whether the broker may lead (``ClusterControlManager.isActive``)."""
         return not self.fenced and not self.in_controlled_shutdown
 
 

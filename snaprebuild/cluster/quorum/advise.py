@@ -118,7 +118,7 @@ class Readers:
 
 
 class PolicyAdvice(Part, frozen=True):
-    """What one policy would do."""
+    """The move of the start under one policy."""
 
     policy: Policy
     start: LogStart

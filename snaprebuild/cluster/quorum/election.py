@@ -108,7 +108,7 @@ class QuorumFacts(Part, frozen=True):
     """What the directories together show of their quorum."""
 
     followers: Followers
-    """What --start-rule requires of the starts of followers."""
+    """The requirement of --start-rule for the starts of followers."""
     election: QuorumElection
     features: tuple[FeatureLevel, ...] | None
     """By the directory whose log ends highest; null if its records cannot be read."""

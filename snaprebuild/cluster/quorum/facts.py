@@ -277,7 +277,7 @@ class _NodeReader:
                 yield from [(name, f"holds {pluralize(count, 'producer')}")] if count else []
 
     def _end(self) -> LogEndEvidence | None:
-        """What contradicts the end of the log; None where damage was found, which K11 reports."""
+        """The contradiction of the end of the log; None where damage was found, which K11 reports."""
         if self._cut_offset is not None:
             return None
         return log_end_evidence(self._log, self._end_offset, is_torn=self._is_torn)

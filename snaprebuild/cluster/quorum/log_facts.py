@@ -99,11 +99,15 @@ def first_difference(
     if not len(unequal) and len(rows) == len(others):
         return None
     at = int(unequal[0]) if len(unequal) else shared
-    here, there = (each[min(at, len(each) - 1)] if len(each) else None for each in (rows, others))
     offset = min(int(each[at, 0]) for each in (rows, others) if at < len(each))
-    epochs = tuple(-1 if each is None else int(each[1]) for each in (here, there))
+    epochs = (_epoch_at(rows, at), _epoch_at(others, at))
     later = np.intersect1d(rows[at:, 1], others[at:, 1])
-    return LogDifference(offset, (epochs[0], epochs[1]), bool(len(later)) or epochs[0] == epochs[1])
+    return LogDifference(offset, epochs, bool(len(later)) or epochs[0] == epochs[1])
+
+
+def _epoch_at(rows: np.ndarray, at: int) -> int:
+    """Epoch of a row, or of the last one below it; -1 without rows."""
+    return int(rows[min(at, len(rows) - 1), 1]) if len(rows) else -1
 
 
 def epoch_before(offset: int, below: BatchBelow | None) -> int | None:

@@ -43,9 +43,9 @@ class NameEffect(StrEnum):
     REMOVED = "removed"
     """The file is deleted."""
     CLEANER_FAILS = "cleaner-fails"
-    """It is taken for a checkpoint whose file has another name: once log and checkpoints are too large, the cleaner throws."""
+    """The file is taken for a checkpoint whose file has another name: once log and checkpoints are too large, the cleaner throws."""
     TAKEN_FOR_SEGMENT = "taken-for-segment"
-    """It becomes part of the log, whatever it holds; the log may lose its end by that."""
+    """The file becomes part of the log, whatever it holds; the log may lose its end by that."""
     REFUSED = "refused"
     """The node does not start."""
 

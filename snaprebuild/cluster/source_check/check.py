@@ -187,20 +187,16 @@ def _others(
     for evidence in peers.of(replica.topic_partition, replica.path):
         of_peer, state_of_peer = peers.replicas[evidence.path]
         others[evidence.path] = OtherReplica(of_peer, evidence, _high_watermark(of_peer, state_of_peer))
-    node = _node_of(replica.log_dir)
+    node = replica.log_dir.node_id
     for each in judged:
         other = directories[each.replica.path]
         state_of_other = each.replica.log_dir
-        is_other_broker = None not in (node, _node_of(state_of_other)) and node != _node_of(state_of_other)
+        is_other_broker = None not in (node, state_of_other.node_id) and node != state_of_other.node_id
         if is_other_broker and other.topic_partition == replica.topic_partition and other.name.form is DirectoryForm.PLAIN:
             others.setdefault(
                 other.path, OtherReplica(other, peer_evidence(other, state_of_other), _high_watermark(other, state_of_other))
             )
     return list(others.values())
-
-
-def _node_of(state: LogDirState) -> int | None:
-    return None if state.meta is None else state.meta.node_id
 
 
 def _high_watermark(directory: PartitionDir, state: LogDirState) -> int | None:

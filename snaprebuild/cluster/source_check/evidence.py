@@ -70,7 +70,7 @@ class LogDirEvidence(msgspec.Struct, WithFaults, frozen=True):
 
     @property
     def directory(self) -> str | None:
-        """Its directory id as registrations have it; None without one."""
+        """Directory id of the log directory as registrations have it; None without one."""
         return None if self.directory_id is None else directory_text(self.directory_id)
 
     @property

@@ -107,7 +107,7 @@ class Peers(msgspec.Struct, frozen=True):
 
 
 class SourceRequest(msgspec.Struct, frozen=True):
-    """What the verdicts of a run rest on.
+    """The evidence for the verdicts of a run.
 
     Attributes:
         purpose: use of the replicas as sources.

@@ -36,19 +36,18 @@ def log_dir_evidence(
         live_epoch: the broker epoch of a live broker, as the operator gave it.
         locks: show whether a broker holds it; None to take it for stopped.
     """
-    meta = state.meta
     clean = state.clean_shutdown
     place = os.path.join(state.path, META_PROPERTIES)
     epoch = None if clean is None else clean.broker_epoch
     return LogDirEvidence(
         path=state.path,
         is_broker_directory=state.is_broker_directory,
-        has_meta=meta is not None,
-        kind=kind_of(meta),
+        has_meta=state.meta is not None,
+        kind=kind_of(state.meta),
         meta_fault=next((fault for fault in state.faults if place in fault), None),
-        node_id=None if meta is None else meta.node_id,
-        cluster_id=None if meta is None else meta.cluster_id,
-        directory_id=None if meta is None else meta.directory_id,
+        node_id=state.node_id,
+        cluster_id=state.cluster_id,
+        directory_id=state.directory_id,
         has_marker=clean is not None,
         marker_epoch=epoch if epoch is not None and epoch >= 0 else None,
         is_marker_unregistered=epoch is not None and epoch < 0,
@@ -134,8 +133,7 @@ def peer_evidence(directory: PartitionDir, state: LogDirState) -> PeerEvidence:
     """The evidence of another replica."""
     log = log_evidence(directory, state)
     start = log.bases[0] if log.bases else None
-    cluster_id = None if state.meta is None else state.meta.cluster_id
-    return PeerEvidence(directory.path, cluster_id, log.topic_id, log.epochs, start, log.log_end_offset)
+    return PeerEvidence(directory.path, state.cluster_id, log.topic_id, log.epochs, start, log.log_end_offset)
 
 
 def _read(read: Callable[[PartitionDir], Value], directory: PartitionDir, faults: list[str]) -> Value | None:
@@ -160,20 +158,17 @@ def brokers_of(
     Copies of one disk, which share its directory id, are of different moments of a broker, and are not siblings. A directory of a broker
     whose ``meta.properties`` is missing or cannot be read may be of any broker, and counts as a sibling of each.
     """
-    return {
-        state.path: tuple(
-            other
-            for other in states
-            if other.path != state.path
-            and (
-                (other.path in log_dirs and state.path in log_dirs and not _are_copies(state, other))
-                or (other.path in named and state.path in named and _are_alike(state, other) and not _are_copies(state, other))
-                or _are_of_one_broker(state, other)
-                or (other.meta is None and other.is_broker_directory)
-            )
-        )
-        for state in states
-    }
+
+    def is_sibling(state: LogDirState, other: LogDirState) -> bool:
+        paths = {state.path, other.path}
+        if len(paths) < 2:
+            return False
+        if _are_of_one_broker(state, other) or (other.meta is None and other.is_broker_directory):
+            return True
+        belong_together = paths.issubset(log_dirs) or (paths.issubset(named) and _are_alike(state, other))
+        return belong_together and not _are_copies(state, other)
+
+    return {state.path: tuple(other for other in states if is_sibling(state, other)) for state in states}
 
 
 def _are_copies(state: LogDirState, other: LogDirState) -> bool:

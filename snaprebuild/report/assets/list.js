@@ -88,6 +88,7 @@ function badgesOf(partition) {
     [partition.outcome, partition.outcome === "elect" ? "open" : "concern", partition.outcome],
     [partition.fates.length, "wrong", partition.fates.length ? words(partition.fates[0].kind) : ""],
     [tones.wrong, "wrong", `${tones.wrong} wrong`],
+    [partition.damaged, "wrong", "damaged"],
     [tones.suspect, "concern", `${tones.suspect} suspect`],
     [partition.stuck_bytes, "missing", `${sizeText(partition.stuck_bytes || 0)} stuck`],
     [tones.missing, "missing", `${tones.missing} missing`],

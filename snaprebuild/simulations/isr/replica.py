@@ -107,7 +107,7 @@ class AlterAnswer(NamedTuple):
 
 @dataclass(slots=True)
 class FetchState:
-    """What a leader knows of a follower since its last fetch."""
+    """The state of a follower that its leader keeps since the last fetch."""
 
     incarnation: int
     broker_epoch: int
@@ -136,7 +136,7 @@ class LeaderState:
 
     @property
     def maximal_isr(self) -> set[int]:
-        """With those that may be in sync already, as far as the leader knows."""
+        """The in-sync replicas and those that may be in sync already, as far as the leader knows."""
         return set(self.isr) | set(self.pending or ())
 
 
@@ -273,7 +273,7 @@ class SimulatedReplica:
 
     @property
     def is_under_min_isr(self) -> bool:
-        """It leads, and too few are in sync to take a record with ``acks=all``; those that may be in sync already do not count."""
+        """The replica leads, and too few are in sync to take a record with ``acks=all``; those that may be in sync already do not count."""
         return self.leading is not None and len(self.leading.isr) < self._min_insync_replicas
 
     def advance_high_watermark(self) -> range:
@@ -309,7 +309,7 @@ class SimulatedReplica:
 
     @property
     def is_waiting(self) -> bool:
-        """It leads, and waits for the answer to an AlterPartition."""
+        """The replica leads, and waits for the answer to an AlterPartition."""
         return self.leading is not None and self.leading.pending is not None
 
     def lagging(self) -> set[int]:

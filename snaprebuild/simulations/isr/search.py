@@ -78,7 +78,7 @@ class ShortestHistory(Part, frozen=True):
     number: Natural
     """Number of the random history, from 0."""
     length: Positive
-    """Its steps until the loss."""
+    """Steps until the loss."""
     steps: tuple[str, ...]
     """The shortened history, as --scenario reads it."""
     loss: SimulatedLoss

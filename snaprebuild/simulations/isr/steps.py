@@ -41,7 +41,7 @@ class StepVerb(StrEnum):
     PRODUCE = "produce"
     """A producer writes a record to it, as it leads."""
     FETCH = "fetch"
-    """It fetches from its leader until it has all records and their high watermark; if its requests are held, it sends one."""
+    """The broker fetches from its leader until it has all records and their high watermark; if its requests are held, it sends one."""
     SHRINK = "shrink"
     """If it leads, it asks the controller to remove replicas that lag from the in-sync replicas."""
     DELIVER_ALTER = "deliver-alter"
@@ -49,17 +49,17 @@ class StepVerb(StrEnum):
     HOLD_FETCHES = "hold-fetches"
     """Fetch requests of it are late from now on."""
     RELEASE_FETCHES = "release-fetches"
-    """They arrive at the leader to whom they were sent."""
+    """Fetch requests that were held arrive at the leader to whom they were sent."""
     HOLD_METADATA = "hold-metadata"
-    """It gets neither metadata nor answers of the controller from now on, as long as its process runs."""
+    """The broker gets neither metadata nor answers of the controller from now on, as long as its process runs."""
     RELEASE_METADATA = "release-metadata"
-    """It gets them."""
+    """The broker gets the metadata and answers that were held."""
     CRASH = "crash"
-    """Its process is gone; the disk stays."""
+    """The process of the broker is gone; the disk stays."""
     SHUT_DOWN = "shut-down"
-    """It reports to the controller that it is about to stop (controlled shutdown)."""
+    """The broker reports to the controller that it is about to stop (controlled shutdown)."""
     STOP = "stop"
-    """It goes after that, and is fenced."""
+    """The broker stops after a controlled shutdown, and is fenced."""
     LOSE_TAIL = "lose-tail"
     """While it is down, the last record turns out not to have reached its disk."""
     REPLACE_DISK = "replace-disk"
@@ -71,7 +71,7 @@ class StepVerb(StrEnum):
     FENCE = "fence"
     """The controller fences it: its session has ended, or ends as its process is gone."""
     UNFENCE = "unfence"
-    """It has caught up with the metadata, says so, and is unfenced."""
+    """The broker has caught up with the metadata, says so, and is unfenced."""
     OLD_FETCH = "old-fetch"
     """From now on it fetches as before version 15, without its broker epoch."""
     FAIL_OVER = "fail-over"
@@ -139,9 +139,9 @@ class SimulatedLossCause(StrEnum):
     """Why a broker led without a committed record."""
 
     STALE_EPOCH = "stale-epoch"
-    """It had joined the in-sync replicas for what an earlier process of it had fetched: what KIP-903 forbids."""
+    """The broker had joined the in-sync replicas for what an earlier process of it had fetched: what KIP-903 forbids."""
     LAST_MEMBER = "last-member"
-    """It was the last in-sync replica and came back without its log. No other replica is known to have it; the KIP accepts that."""
+    """The broker was the last in-sync replica and came back without its log. No other replica is known to have it; the KIP accepts that."""
     OTHER = "other"
     """Nothing of that: the replication itself would be wrong."""
 
@@ -166,7 +166,7 @@ class SimulatedLoss(Part, frozen=True):
     first_offset: Natural
     """Offset of the first of them."""
     records: tuple[int, ...]
-    """Their numbers."""
+    """Numbers of the lost records."""
     cause: SimulatedLossCause
     is_accepted: bool
     """KIP-903 does not prevent it."""
@@ -184,13 +184,13 @@ class SimulatedBroker(Part, frozen=True):
     fenced: bool
     """Fenced by the controller."""
     in_controlled_shutdown: bool
-    """It is about to stop."""
+    """The broker is about to stop."""
     log_end_offset: Natural
     """Log end on its disk."""
     high_watermark: Natural
     """High watermark that it knows."""
     leads: bool
-    """It regards itself as the leader."""
+    """The broker regards itself as the leader."""
 
 
 @dataclass(frozen=True, slots=True)

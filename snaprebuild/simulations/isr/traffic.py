@@ -136,7 +136,7 @@ class Ledger:
 
 
 def ids_text(ids: Iterable[int]) -> str:
-    """With commas between them."""
+    """Ids with commas between them."""
     return ", ".join(map(str, ids))
 
 
@@ -235,15 +235,15 @@ class Traffic:
         return has_moved
 
     def is_held(self, channel: Channel, broker_id: int) -> bool:
-        """Its messages are late."""
+        """Whether messages of a broker on this channel are late."""
         return broker_id in self._delayed[channel]
 
     def hold(self, channel: Channel, replica: SimulatedReplica) -> None:
-        """From now on they are late."""
+        """Makes the messages of a channel late from now on."""
         self._delayed[channel].add(replica.node_id)
 
     def release(self, channel: Channel, replica: SimulatedReplica) -> None:
-        """They arrive, and are not late any more."""
+        """The late messages of a channel arrive, and later ones are not late."""
         self._delayed[channel].discard(replica.node_id)
         if channel is Channel.FETCHES:
             waiting = self._fetches[replica.node_id]
@@ -254,7 +254,7 @@ class Traffic:
     # ------------------------------------------------------------------------------------------------------------ fetches
 
     def fetch(self, replica: SimulatedReplica) -> None:
-        """It fetches until it has all and knows so; where its requests are held, it sends one."""
+        """A replica fetches until it has all and knows so; where its requests are held, it sends one."""
         before = None
         while (fetch := replica.fetch()) is not None and (fetch, replica.high_watermark) != before:
             if self.messages is not None:

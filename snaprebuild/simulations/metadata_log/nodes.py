@@ -112,7 +112,7 @@ class SimulatedNode:
 
 
 class SimulatedLeader(SimulatedNode):
-    """Also knows where leader epochs begin.
+    """A node that leads: it knows where leader epochs begin.
 
     Attributes:
         epochs: first offsets of the epochs 1, 2, ...

@@ -113,7 +113,7 @@ class PolicyRun(Part, frozen=True):
 
 @dataclass(slots=True)
 class _Counts:
-    """What is counted while a scenario is played."""
+    """Counters of a scenario."""
 
     listeners_reloaded: dict[str, int]
     moves: list[NodeMove] = field(default_factory=list)

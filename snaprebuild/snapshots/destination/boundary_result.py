@@ -18,7 +18,7 @@ __all__ = ["NOT_DONE", "BoundaryAction", "BoundaryResult", "unfinished"]
 
 
 class BoundaryAction(StrEnum):
-    """What a run did at a boundary. ``would_write`` is ``written`` in a dry run."""
+    """The action of a run at a boundary. ``would_write`` is ``written`` in a dry run."""
 
     WRITTEN = "written"
     WOULD_WRITE = "would_write"
@@ -29,7 +29,7 @@ class BoundaryAction(StrEnum):
     FAILED = "failed"
     """An error prevented it."""
     REFUSED = "refused"
-    """It must not be written."""
+    """The snapshot must not be written."""
     SKIPPED = "skipped"
     """The run did not reach it, or no broker uses one."""
 

@@ -129,7 +129,7 @@ class Destination(Protocol):
         """
 
     def writer(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> SnapshotWriter:
-        """What writes the snapshots of a partition.
+        """The writer of the snapshots of a partition.
 
         Args:
             result: of the partition; findings go there.
@@ -179,7 +179,7 @@ class InPlace(_ForBroker):
         return reason or _reason_of_topic_id(request, partition)
 
     def writer(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> SnapshotWriter:
-        """What writes the snapshots of a partition."""
+        """The writer of the snapshots of a partition."""
         return InPlaceWriter(result, request, settings)
 
 
@@ -212,7 +212,7 @@ class NextToBroker(_ForBroker):
         return reason_against_writing_while_running(partition, offset) or _reason_of_topic_id(request, partition)
 
     def writer(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> SnapshotWriter:
-        """What writes the snapshots of a partition."""
+        """The writer of the snapshots of a partition."""
         return NextToBrokerWriter(result, request, settings)
 
 
@@ -263,7 +263,7 @@ class Staged(_ForBroker):
         _ForBroker.prepare_writes(self, log_dirs, s3)
 
     def writer(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> SnapshotWriter:
-        """What writes the snapshots of a partition."""
+        """The writer of the snapshots of a partition."""
         return StageWriter(result, request, settings)
 
 
@@ -324,7 +324,7 @@ class Below:
             path_of(self.directory, s3).prepare_writes()
 
     def writer(self, result: PartitionResult, request: RebuildRequest, settings: WriterSettings) -> SnapshotWriter:
-        """What writes the snapshots of a partition."""
+        """The writer of the snapshots of a partition."""
         return OutWriter(result, request, settings)
 
 

@@ -79,7 +79,7 @@ class RebuiltSnapshot(msgspec.Struct, frozen=True):
         return self.file.path
 
     def data(self) -> bytes:
-        """Its bytes."""
+        """The bytes of the snapshot file."""
         return write_entries(self.entries)
 
     def announcement(self, file: Fingerprint) -> WriteAnnounced:

@@ -175,7 +175,7 @@ class BoundaryState(msgspec.Struct, dict=True, frozen=True, eq=False, kw_only=Tr
 
     @property
     def is_cut(self) -> bool:
-        """It is inside a segment: no snapshot is due here."""
+        """The boundary is inside a segment: no snapshot is due here."""
         return self.segment.cut_offset is not None
 
     @cached_property

@@ -116,10 +116,12 @@ class PartitionTask:
 
     Attributes:
         device: number of the device that holds the partition.
+        reader: a function of a module that reads segments, and gives what ``take`` takes; None for summaries.
         outcome: what was found so far.
     """
 
     device = 0
+    reader: Read | None = None
     outcome: TaskOutcome
 
     def __init__(self, source: PartitionSource, outcome: TaskOutcome, reads: Reads, progress: Progress | None = None) -> None:
@@ -141,7 +143,7 @@ class PartitionTask:
         return self._reads(self._order)
 
     def next_segments(self, *, is_first: bool) -> list[int]:
-        """Their indices: by default all, once."""
+        """Indices of the next segments to read: by default all, once."""
         return list(range(len(self.source.directory.segments))) if is_first else []
 
     def take(self, summary: SegmentSummary) -> bool:
@@ -426,7 +428,7 @@ class TaskQueue:
         return group
 
     def opened(self, group: ReadGroup) -> list[ReadGroup]:
-        """Its segments, each in a group of its own, in its place."""
+        """The segments of a group, each in a group of its own, in its place."""
         singles = [ReadGroup(self, [each]) for each in group.segments]
         place = self.in_flight.index(group)
         self.in_flight.remove(group)

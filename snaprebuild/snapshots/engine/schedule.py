@@ -57,10 +57,15 @@ def allowed_processors(cgroups: Path = Path("/sys/fs/cgroup"), own: Path = Path(
 
 
 def run_tasks(tasks: Sequence[PartitionTask], run: Run) -> None:
-    """Runs all tasks to completion: with the engine of the run, or with workers of this machine. One that fails stops no other."""
+    """Runs all tasks to completion: with the engine of the run, or with workers of this machine. One that fails stops no other.
+
+    Args:
+        tasks: with the same reader.
+        run: with the engine, and how many workers read.
+    """
     with run.limits.active():
         if run.engine is None:
-            run_on_this_machine(tasks, run, read_group)
+            run_on_this_machine(tasks, run, (tasks[0].reader if tasks else None) or read_group)
         else:
             run.engine(tasks)
 

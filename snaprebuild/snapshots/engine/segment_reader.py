@@ -228,7 +228,7 @@ Read = Callable[[Sequence[ReadTask]], Outcomes]
 
 
 def read_group(tasks: Sequence[ReadTask]) -> Outcomes:
-    """What ``read_segment`` returns for each of these segments, or its error. They may be of several partitions."""
+    """The result of ``read_segment`` for each of these segments, or its error. They may be of several partitions."""
     together = _read_plain_ones(tasks)
     outcomes: list[Pieces | Exception] = []
     for number, task in enumerate(tasks):

@@ -170,7 +170,7 @@ class WorkerPool:
             raise _cannot_start(error) from error
 
     def _sort_lost(self) -> None:
-        """What was in flight when a worker died is read again, each segment alone."""
+        """Reads again what was in flight when a worker died, each segment alone."""
         lost = [each for each in self.lost if not each.queue.is_over]
         self.lost = []
         if not lost:
@@ -221,7 +221,7 @@ class WorkerPool:
         return submitted
 
     def _next_groups(self) -> list[ReadGroup]:
-        """What the next worker reads: segments of one device."""
+        """The segments that the next worker reads, all of one device."""
         queue = self._next()
         if queue is None:
             return []

@@ -323,7 +323,7 @@ _WORDS = {
     "not_planned": "snapshots not to write",
     "replay_index": "number of the segment that replay begins with",
 }
-"""What fields of a line are called in a sentence, where their own name is of the code."""
+"""Fields of a line whose names mean nothing to a user, with the words for them."""
 
 
 def _difference(was: _PartitionLine, now: _PartitionLine) -> str:
@@ -351,7 +351,7 @@ def _first_difference(was: Any, now: Any) -> str:
 
 
 def _file_difference(was: InputFile, now: InputFile) -> str:
-    """What happened to a segment or a snapshot, in words."""
+    """The change of a segment or a snapshot, in words."""
     if was.offset < now.offset:
         return f"the one at offset {was.offset} is gone"
     if was.offset > now.offset:

@@ -320,7 +320,7 @@ def topics_left_out(plan: Plan, partitions: Sequence[PartitionPlan]) -> tuple[st
 
 
 class PlanCounts(Part, frozen=True):
-    """What a plan does, in numbers of snapshots."""
+    """The work of a plan, in numbers of snapshots."""
 
     to_write: Natural
     """Boundaries where no file is: each gets one, if the replay gives a snapshot that may be written there."""

@@ -70,7 +70,7 @@ class StartJudge(Protocol):
 
 
 def start_findings(start: JudgedStart, plans: Sequence[PartitionPlan], reported: Iterable[Finding]) -> list[Finding]:
-    """What the next start does, one finding for each cause: a broker without a missing snapshot may still lose records.
+    """Findings about the next start, one for each cause: a broker without a missing snapshot may still lose records.
 
     Args:
         start: of all partitions.

@@ -152,7 +152,7 @@ class RebuildResult(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """By the worst finding."""
+        """Exit code of the worst finding."""
         return exit_code_of(self.findings)
 
     @property

@@ -81,7 +81,7 @@ class DriverReport:
         self.on_event(self.partition, event)
 
     def elsewhere(self, objects_run: str) -> Report:
-        """What takes the events of a task in another process; it can be pickled.
+        """The receiver of the events of a task in another process; it can be pickled.
 
         Args:
             objects_run: what the objects of the run have in their metadata.

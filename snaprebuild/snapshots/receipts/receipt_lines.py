@@ -147,7 +147,7 @@ class WrittenStep(_Numbered, frozen=True, kw_only=True, tag="written"):
 
 
 class NotWrittenStep(_Numbered, frozen=True, kw_only=True, tag="not_written"):
-    """It does not have it."""
+    """The file that was announced does not have its name."""
 
     offset: Natural
 

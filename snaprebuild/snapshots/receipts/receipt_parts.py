@@ -1,4 +1,4 @@
-"""What takes the events of a task in another process: a part of the receipt (``part_files``), or a list that returns with the outcome."""
+"""The receivers of the events of a task in another process: a part of the receipt (``part_files``), or a list in the outcome."""
 
 from __future__ import annotations
 

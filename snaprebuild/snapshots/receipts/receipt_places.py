@@ -37,6 +37,16 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+RECEIPTS_MAX = 1_000
+"""Receipts that are read, the newest ones."""
+
+RECEIPT_BYTES_MAX = 256 << 20
+"""Size of a receipt that is read: about 700,000 snapshots."""
+
+PREFIX = "snaprebuild-receipt-"
+
+UNSEEN = "`undo --last` will not see this run, because the state directory of the user cannot be written to. Its receipt is %s"
+
 
 def state_directory() -> str | None:
     """Where receipts go by default: ``snaprebuild`` in the state directory of the user; None for users without a home."""
@@ -67,9 +77,6 @@ def can_be_written(directory: str) -> bool:
     while not os.path.lexists(directory) and os.path.dirname(directory) != directory:
         directory = os.path.dirname(directory)
     return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
-
-
-UNSEEN = "`undo --last` will not see this run, because the state directory of the user cannot be written to. Its receipt is %s"
 
 
 def new_receipt_name() -> str:
@@ -104,15 +111,6 @@ def register_receipt(path: str) -> str | None:
         log.warning(UNSEEN, path)
         return None
     return link
-
-
-RECEIPTS_MAX = 1_000
-"""Receipts that are read, the newest ones."""
-
-RECEIPT_BYTES_MAX = 256 << 20
-"""Size of a receipt that is read: about 700,000 snapshots."""
-
-PREFIX = "snaprebuild-receipt-"
 
 
 class _Announced(msgspec.Struct, frozen=True):

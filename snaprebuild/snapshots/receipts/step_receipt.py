@@ -54,7 +54,7 @@ Header = TypeVar("Header", bound=StepHeader)
 
 
 class ReceiptForm(msgspec.Struct, Generic[Header], frozen=True, kw_only=True):
-    """What the receipts of one verb have in their lines.
+    """The format of the receipts of one verb.
 
     Attributes:
         verb: that writes them.

@@ -45,7 +45,7 @@ __all__ = ["FileAction", "SetAsideResult", "UndoResult", "UndoneFile", "is_undon
 
 
 class FileAction(StrEnum):
-    """What ``undo`` did with a file of a receipt. The ``would_`` actions are those of a dry run."""
+    """The action of ``undo`` on a file of a receipt. The ``would_`` actions are those of a dry run."""
 
     REMOVED = "removed"
     WOULD_REMOVE = "would_remove"
@@ -54,7 +54,7 @@ class FileAction(StrEnum):
     ABSENT = "absent"
     """There is nothing of the run."""
     LEFT = "left"
-    """It is there and stays."""
+    """The file is there and stays."""
     FAILED = "failed"
 
 

@@ -72,10 +72,10 @@ class FileStatus(StrEnum):
     """The present state of a file that a run wrote."""
 
     KEPT = "kept"
-    """It has the bytes that the run wrote."""
+    """The file has the bytes that the run wrote."""
     REMOVED = "removed"
     REPLACED = "replaced"
-    """It has other bytes; or `undo` removed it, and another run wrote it again."""
+    """The file has other bytes; or `undo` removed it, and another run wrote it again."""
     UNREADABLE = "unreadable"
 
 
@@ -307,7 +307,7 @@ class ListedReceipt(Part, frozen=True):
 
 
 class Receipts(Document, frozen=True):
-    """What `snaprebuild undo --output json` prints without a receipt."""
+    """The JSON document of `snaprebuild undo` without a receipt."""
 
     NAME = "receipts"
     VERSION = 2

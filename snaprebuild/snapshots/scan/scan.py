@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from snaprebuild.broker.partition_facts import FactsReader
 from snaprebuild.errors import ChangedFileError, GoneFileError, LockUnknownError, ReadFailedError
-from snaprebuild.findings import BUSY_LOG, Finding, Severity, finding_of_error, unread_paths
+from snaprebuild.findings import BUSY_LOG, Finding, FindingCause, Severity, finding_of_error, unread_paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.run import RunFacts
 from snaprebuild.snapshots.scan.partition import scan_partition, start_of_partition
@@ -182,7 +182,7 @@ def _scanned(partition: _ScanTask) -> PartitionScan:
         if scanned is not None and before and _names_in(listed.directory) == _names_in(earlier.directory):
             return scanned
     message = f"changed while it was read, {LISTINGS_MAX} times: its broker is busy, run again"
-    busy = Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True)
+    busy = Finding(BUSY_LOG, Severity.NOTE, path, message, is_unread=True, cause=FindingCause.CHANGED_MEANWHILE)
     return _without_unconfirmed(scanned or _nothing_of(partition), confirmed, busy)
 
 
@@ -203,7 +203,7 @@ def _wrong(scanned: PartitionScan) -> list[Finding]:
 
 
 def _without_unconfirmed(scanned: PartitionScan, confirmed: Iterable[Finding], reason: Finding) -> PartitionScan:
-    """With ``confirmed`` and ``reason`` in place of all findings but notes."""
+    """The partition with ``confirmed`` and ``reason`` in place of all findings but notes."""
     notes = [finding for finding in scanned.findings if finding.severity is Severity.NOTE]
     return replace(scanned, findings=(*notes, *confirmed, reason))
 

@@ -80,8 +80,9 @@ class ScannedLogDir(Part, frozen=True):
     cluster_kind: ClusterKind
     """From meta.properties; unknown if it is missing or names no node."""
     broker_epoch: Natural | None
-    """With KRaft an offset of the metadata log. From the clean-shutdown marker; without one from the registration of the broker in its own
-    metadata log, if that is on a disk that was scanned. Null if neither has it."""
+    """Broker epoch; with KRaft an offset of the metadata log. From the clean-shutdown marker; without one from the registration
+    of the broker in its own metadata log, if that is on a disk that was scanned. Null if neither has it.
+    """
     shutdown: Shutdown
     """How the broker stopped; unknown: there is no file of a broker."""
     held_by: int | None
@@ -132,7 +133,7 @@ class BlockerCount(Part, frozen=True):
 
 
 class Upload(Part, frozen=True):
-    """What tiered storage would do with the segments."""
+    """The uploads of the segments to remote storage."""
 
     stuck_bytes: Natural
     stuck_bytes_after_rebuild: Natural

@@ -119,7 +119,7 @@ class BoundaryScan(Part, frozen=True):
     at_next_start: AtNextStart | None
     """What the next start of the broker leaves there; null if that is unknown."""
     reasons: tuple[str, ...]
-    """What is wrong or suspicious."""
+    """Findings about wrong or suspicious files."""
     first_open_offset: Natural | None
     """First offset of the oldest transaction that is open in the snapshot; null without one."""
 
@@ -319,5 +319,5 @@ class ScanResult(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """By the worst finding."""
+        """Exit code of the worst finding."""
         return exit_code_of(self.findings)

@@ -49,9 +49,9 @@ class ReadOutcome(Enum):
     CORRUPT = "corrupt"
     """A broker would delete it when it loads it."""
     UNREADABLE = "unreadable"
-    """It could not be read by this program."""
+    """The file could not be read by this program."""
     IN_FLUX = "in flux"
-    """Its broker is writing it."""
+    """A broker is writing the file."""
 
 
 class SuspectReason(StrEnum):
@@ -79,7 +79,7 @@ class Suspicion(NamedTuple):
 
 
 class NewestSnapshot(Part, frozen=True):
-    """What the newest snapshot of a partition knows: a broker that stopped cleanly loads it."""
+    """The producers of the newest snapshot of a partition: a broker that stopped cleanly loads it."""
 
     offset: Natural
     entries: Natural

@@ -41,7 +41,7 @@ class WayToStop(Part, frozen=True):
     versions: str
     """Kafka releases that have the setting."""
     setting: str
-    """Its name and value."""
+    """Name and value of the setting."""
     effect: str
 
 

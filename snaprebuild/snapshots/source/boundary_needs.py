@@ -21,7 +21,7 @@ __all__ = ["NO_NEEDS", "BoundaryNeeds", "LeftOut", "LeftOutReason", "NeedTotals"
 
 
 class LeftOut(Enum):
-    """What keeps a snapshot from being written."""
+    """The obstacle to a snapshot."""
 
     NOT_NEEDED = auto()
     """No broker uses a snapshot there."""

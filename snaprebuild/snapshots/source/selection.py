@@ -101,6 +101,9 @@ class Selection(msgspec.Struct, frozen=True):
         if not as_options:
             close = [each for topic in self.topics for each in difflib.get_close_matches(topic, sorted(names), 1)]
             return f"; did you mean {close[0]!r}?" if close else f"; topics: {first_of(sorted(names), 5)}"
+        paths = [each for each in self.topics if "/" in each]
+        if paths:
+            return f"; {paths[0]} is a path, which needs no option"
         meant = self._meant(frozenset(names))
         return f"; did you mean `{meant}`?" if meant else f"; topics: {first_of(sorted(names), 5)}"
 

@@ -76,7 +76,7 @@ class CheckedPartition(msgspec.Struct):
 
     @property
     def lost_to_start(self) -> list[BoundaryPlan]:
-        """What is absent and not due any more, because the log start is above it now."""
+        """Absent snapshots that are not due any more, because the log start is above them now."""
         settled = {each.offset for each in self.result.boundaries}
         settled.update(each.offset for each in self.plan.all_boundaries)
         existing = {offset for offset, _ in self.plan.source.directory.snapshots}

@@ -55,7 +55,7 @@ LOCK_SECONDS_MAX = 1.0
 """A worker that was killed may hold the lock for ever: after this time a process continues without it."""
 
 LOCK_LOOK_SECONDS = 0.001
-"""It is held for some microseconds."""
+"""Interval at which a lock is looked at, which a writer holds for some microseconds."""
 
 
 class ReadRate:
@@ -156,7 +156,7 @@ class IoLimits(msgspec.Struct, frozen=True):
     is_low: bool = False
 
     def with_live_broker(self, disks: int) -> IoLimits:
-        """With the open values settled, for a run that reads from this number of disks."""
+        """The limits with the open values settled, for a run that reads from this number of disks."""
         if not self.adapts_to_broker:
             return self
         rate = RATE_WITH_BROKER_BYTES * max(disks, 1) if self.bytes_per_second is None else self.bytes_per_second

@@ -80,7 +80,7 @@ Value = TypeVar("Value")
 
 
 def once_more(read: Callable[[], Value]) -> Value:
-    """What ``read`` returns. If a file changes while it is read, it is read once more.
+    """The result of ``read``. If a file changes while it is read, it is read once more.
 
     Raises:
         ChangedFileError: it changed both times.

@@ -137,7 +137,7 @@ class SegmentFile:
         return now
 
     def _is_preallocated(self) -> bool:
-        """With ``log.preallocate`` it has its full size from the first byte on."""
+        """Whether the segment may be preallocated: with ``log.preallocate`` it has its full size from the first byte on."""
         return self._status.st_blocks * 512 < self._status.st_size
 
     def _has_lost_its_name(self) -> bool:

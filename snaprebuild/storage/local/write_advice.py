@@ -81,7 +81,7 @@ class ProcessUser(msgspec.Struct, frozen=True):
 
 
 def advice_on_owner(owner: Ownership, first: Ownership, error: OSError, directory: str, user: ProcessUser | None = None) -> str:
-    """What helps if a new file cannot be given its owner.
+    """The advice for a new file that cannot be given its owner.
 
     Args:
         owner: that it must have.
@@ -114,7 +114,7 @@ def advice_on_owner(owner: Ownership, first: Ownership, error: OSError, director
 
 
 def advice_on_directory(directory: str, owner: Ownership | None, user: ProcessUser | None = None) -> str:
-    """What helps if no file can be created in a directory, or a file cannot be written.
+    """The advice for a directory in which no file can be created, or a file that cannot be written.
 
     Args:
         directory: or the file, that exists.
@@ -150,7 +150,7 @@ def advice_on_directory(directory: str, owner: Ownership | None, user: ProcessUs
 
 
 def advice_on_path(path: str) -> str:
-    """What helps if a file cannot be created or written: about the file if it exists, else about the nearest directory above it."""
+    """The advice for a file that cannot be created or written: about the file if it exists, else about the nearest directory above it."""
     directory = nearest_existing(path)
     user = ProcessUser.current()
     try:

@@ -1,4 +1,4 @@
-"""What would keep this process from writing files, found without writing any: permissions, owners, room.
+"""Checks whether this process may write files, without writing any: permissions, owners, room.
 
 Each check raises the error that the write itself would end with. A check can be out of date a moment later, so each write is guarded, too.
 """

@@ -247,17 +247,12 @@ def list_tier(root: StorePath, unknown: UnknownObjects, key_prefix: str) -> list
         if each.kind in copy.by_kind:
             copy.others.append(copy.by_kind[each.kind])
         copy.by_kind[each.kind] = each.object
-    return [
-        ListedPartition(
-            layout,
-            head,
-            topic_id,
-            partition,
-            tuple(sorted(copies.values(), key=lambda copy: copy.base_offset)),
-            head.removeprefix(key_prefix) if key_prefix else None,
-        )
-        for (layout, head, topic_id, partition), copies in partitions.items()
-    ]
+    listed = []
+    for (layout, head, topic_id, partition), copies in partitions.items():
+        ascending = tuple(sorted(copies.values(), key=lambda copy: copy.base_offset))
+        below_prefix = head.removeprefix(key_prefix) if key_prefix else None
+        listed.append(ListedPartition(layout, head, topic_id, partition, ascending, below_prefix))
+    return listed
 
 
 def merged(partitions: Iterable[ListedPartition]) -> list[ListedPartition]:

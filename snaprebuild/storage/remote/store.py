@@ -7,9 +7,12 @@ one.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import time
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -22,7 +25,7 @@ from formats.remote.aiven_encryption import DataKey
 from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
 from formats.remote.local_tier_name import LocalTierFile
-from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
+from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.s3.object_bytes import SMALL_RANGE_BYTES
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
@@ -131,7 +134,10 @@ class TierStore:
         key = self.data_key(manifest, location)
         buffer = bytearray(place.size)
         cached = self._cached(stem)
-        with self.base.open_bytes(path, None if cached is None else cached.indexes, may_grow=cached is None) as source:
+        with (
+            _changed_is_unread(),
+            self.base.open_bytes(path, None if cached is None else cached.indexes, may_grow=cached is None) as source,
+        ):
             source.will_stop_at(place.position + place.size)
             count = source.read_into(place.position, memoryview(buffer))
         if count != place.size:
@@ -180,6 +186,21 @@ class TierStore:
         return None if data is None else (len(data), data[-count:])
 
 
+@contextlib.contextmanager
+def _changed_is_unread() -> Iterator[None]:
+    """Has an object that is not that of the listing any more be one that cannot be read: the other copies are read all the same.
+
+    After a ``ChangedFileError`` a log directory is listed again. A store is listed once.
+    """
+    try:
+        yield
+    except GoneFileError as error:
+        message = "was deleted or replaced since the store was listed"
+        raise ReadFailedError(message, path=error.path, errno=errno.ENOENT) from error
+    except ChangedFileError as error:
+        raise ReadFailedError(error.message, path=error.path, errno=errno.ESTALE) from error
+
+
 def _check_length(location: str, found_bytes: int, stored_bytes: int) -> None:
     """Raises BadLengthError if an object does not have the size in its manifest."""
     if found_bytes != stored_bytes:
@@ -216,7 +237,7 @@ class _ChunkedBytes:
 
     @property
     def identity(self) -> FileIdentity:
-        """With the size of the segment."""
+        """The identity of the object, with the size of the segment."""
         stored = self._source.identity
         return FileIdentity(self._chunks.file_size, stored.modified_ns, stored.inode, stored.etag)
 

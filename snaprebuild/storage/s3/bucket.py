@@ -304,11 +304,15 @@ def _archive_tiers_of(configuration: dict[str, Any]) -> list[ArchiveTier]:
     ]
 
 
+def _time_text(count: int, unit: str) -> str:
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+
+
 def _when(action: dict[str, Any]) -> str | None:
     """When an action takes effect: days after an object was written, or a date; None if it never does."""
     days = action.get("Days")
     if days is not None:
-        return f"{days} day{'' if days == 1 else 's'}"
+        return _time_text(days, "day")
     date = action.get("Date")
     return date.date().isoformat() if isinstance(date, datetime) else None
 
@@ -319,7 +323,7 @@ def _lock_of(answer: dict[str, Any]) -> ObjectLock | None:
         return None
     default = (lock.get("Rule") or {}).get("DefaultRetention") or {}
     years = default.get("Years")
-    retention = f"{years} year{'' if years == 1 else 's'}" if years is not None else _when(default)
+    retention = _when(default) if years is None else _time_text(years, "year")
     return ObjectLock(lock_mode=default.get("Mode"), lock_retention=retention)
 
 

@@ -99,7 +99,7 @@ class Replacement:
 
 
 def _not_kept(answer: Mapping[str, object]) -> str | None:
-    """What a replacement would lose, from an answer to GetObject."""
+    """The properties that a replacement would lose, from an answer to GetObject."""
     if answer.get("TagCount"):
         return "tags"
     if any(name.startswith("ObjectLock") and value for name, value in answer.items()):

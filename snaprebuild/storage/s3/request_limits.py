@@ -51,7 +51,7 @@ class Counter(Protocol):
 
 
 class Meter:
-    """What one run has used."""
+    """Requests and bytes that one run has used."""
 
     def __init__(self, run: str, meters: Meters) -> None:
         """Begins with the name of the run, and the meters of its process."""

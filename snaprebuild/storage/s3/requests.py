@@ -159,11 +159,11 @@ class PutOutcome(Enum):
     CONFLICT = "conflict"
     """Another attempt for the same key was under way (409): this one took no effect."""
     REPEAT = "repeat"
-    """It took no effect, and may be tried again."""
+    """The request took no effect, and may be tried again."""
     FAILED = "failed"
-    """It took no effect, and never will."""
+    """The request took no effect, and never will."""
     UNKNOWN = "unknown"
-    """It was sent, and its result is unknown."""
+    """The request was sent, and its result is unknown."""
 
 
 def put_outcome(error: Exception) -> PutOutcome:

@@ -271,7 +271,7 @@ def tier_audit(
         if turn is not None:
             turn.settle(each.audit)
     if level is AuditLevel.RECORDS:
-        check_records(audits, run)
+        check_records(audits, run, engine)
     for partition in audits:
         add_findings(partition, level)
     if turn is None:
@@ -297,8 +297,7 @@ def _without_deleted(work: list[_PartitionWork], audits: list[PartitionAudit]) -
         if not audit.lost_file or audit.limit is not None:
             continue
         audit.lost_file = False
-        unread = [each for each in audit.readable if each.verdict in (SnapshotVerdict.NOT_READ, SnapshotVerdict.UNPROVEN)]
-        if not audit.leave_out_deleted(unread):
+        if not audit.leave_out_deleted(audit.readable):
             continue
         fresh = PartitionAudit(audit.remote, [CopyAudit(each.copy) for each in audit.copies if each.copy.objects.by_kind])
         read_copies(fresh)

@@ -287,7 +287,7 @@ class Stretch:
 
     @property
     def is_from_zero(self) -> bool:
-        """It begins at offset 0: a replay is complete."""
+        """The log begins at offset 0: a replay is complete."""
         return self.start_offset == 0
 
     def proof(self, start: int) -> str:
@@ -454,7 +454,8 @@ class CopyLog:
         outcome = verdict.outcome
         audit.read_bytes += outcome.read_bytes
         audit.limit = audit.limit or outcome.limit
-        audit.lost_file = audit.lost_file or outcome.lost_file or any(each.is_unread for each in verdict.findings)
+        is_unread = any(each.is_unread for each in verdict.findings)
+        audit.lost_file = audit.lost_file or outcome.lost_file or outcome.lost_snapshot or is_unread
         for each in verdict.findings:
             if outcome.limit is not None and each.severity is Severity.REFUSED:
                 continue  # one finding for the whole run

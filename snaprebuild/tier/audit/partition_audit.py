@@ -56,20 +56,20 @@ class SnapshotVerdict(StrEnum):
     UNPROVEN = "unproven"
     """Nothing contradicts it, and nothing proves it: it is next to a hole or to a suspect snapshot, or no other one confirms it."""
     SUSPECT = "suspect"
-    """It and another snapshot contradict each other, and nothing shows which of them is wrong."""
+    """The snapshot and another one contradict each other, and nothing shows which of them is wrong."""
     FALSE_EMPTY = "false-empty"
     ZERO_BYTES = "zero-bytes"
     """A broker takes it, and starts without producers."""
     CORRUPT = "corrupt"
     MISSING_PRODUCERS = "missing-producers"
     WRONG = "wrong"
-    """It holds what the log contradicts: an older state, or producers that never were."""
+    """The snapshot holds what the log contradicts: an older state, or producers that never were."""
     UNREACHABLE = "unreachable"
     """No follower starts from it any more; it was not read."""
     REACH_UNKNOWN = "reach-unknown"
     """Whether a follower may start from it is unknown, because the local log start offset is; it was not read."""
     NOT_READ = "not-read"
-    """Its copy is not among those that follow one another, or the replay did not reach it."""
+    """The copy of the snapshot is not in the chain of copies, or the replay did not reach it."""
 
 
 class ProofKind(StrEnum):
@@ -151,7 +151,7 @@ class CopyAudit:
 
     @property
     def snapshot_name(self) -> str:
-        """For messages."""
+        """Topic and partition, for messages."""
         return f"the snapshot of the segment {uuid_to_text(self.copy.segment_id)}"
 
     def settle(self, verdict: SnapshotVerdict, reason: str) -> None:
@@ -499,7 +499,7 @@ _PROOF = "the log of a replica that begins below it, or snaprebuild follower che
 
 def add_findings(audit: PartitionAudit, level: AuditLevel) -> None:
     """Adds the findings that follow from the verdicts."""
-    audit.findings += audit.remote.deleted_findings()
+    audit.findings = [*audit.remote.without_vanished(audit.findings), *audit.remote.deleted_findings()]
     for copy in audit.copies:
         if copy.verdict is SnapshotVerdict.SUSPECT:
             decides = "--level full may show which" if level is AuditLevel.STRUCTURE else _PROOF

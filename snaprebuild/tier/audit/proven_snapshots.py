@@ -61,7 +61,7 @@ class ProvenSnapshots:
         return ProvenSnapshot(snapshot_class, position, len(data))
 
     def read(self, snapshot: ProvenSnapshot) -> bytes:
-        """Its bytes."""
+        """The bytes of a proven snapshot."""
         with self._lock:
             self._file.seek(snapshot.position)
             return self._file.read(snapshot.size_bytes)

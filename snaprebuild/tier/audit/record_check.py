@@ -5,7 +5,7 @@ A copy is read from its first byte to its last, whatever other copies have of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -19,8 +19,8 @@ from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of
 from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Severity, pluralize
-from snaprebuild.snapshots.engine.partition_task import PartitionTask, TaskOutcome
-from snaprebuild.snapshots.engine.schedule import run_on_this_machine
+from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, TaskOutcome
+from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Outcomes, ReadTask, read_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.pipe_reader import piped
@@ -31,7 +31,7 @@ from snaprebuild.tier.remote_partition import fault_finding
 __all__ = ["check_records"]
 
 
-def check_records(audits: Sequence[PartitionAudit], run: Run) -> None:
+def check_records(audits: Sequence[PartitionAudit], run: Run, engine: Callable[[int], Engine | None]) -> None:
     """Decodes the records of the readable copies of partitions, and adds a finding for each copy that has damaged ones.
 
     Copies that retention has deleted meanwhile are left out.
@@ -39,9 +39,10 @@ def check_records(audits: Sequence[PartitionAudit], run: Run) -> None:
     Args:
         audits: of the partitions; one that a limit ended is left out.
         run: how many workers read.
+        engine: makes, from the bytes of the segments, what reads in place of worker processes of this machine, or None.
     """
-    with run.limits.active():
-        run_on_this_machine([_RecordTask(each) for each in audits if each.limit is None], run, _read_copies)
+    tasks = [_RecordTask(each) for each in audits if each.limit is None]
+    run_tasks(tasks, msgspec.structs.replace(run, engine=engine(sum(each.size_bytes for each in tasks))))
 
 
 class _CopyRecords(msgspec.Struct, frozen=True):
@@ -62,13 +63,50 @@ class _CopyRecords(msgspec.Struct, frozen=True):
     limit: str | None = None
 
 
+def _read_copies(tasks: Sequence[ReadTask]) -> Outcomes:
+    """In a worker: the records of copies, for ``_RecordTask``."""
+    return cast("Outcomes", [(_copy_records(task),) for task in tasks])
+
+
+def _copy_records(task: ReadTask) -> _CopyRecords:
+    piece = LogPiece(
+        store=task.store,
+        path=task.path,
+        identity=task.identity,
+        base_offset=task.base_offset,
+        low=0,
+        high=INT64_MAX,
+        is_last=True,
+        index=None,
+        origin=task.path,
+    )
+    check = _SegmentCheck()
+    unread = None
+    limit = None
+    try:
+        with piece.open() as source:
+            check.read(piece, source)
+    except LimitReachedError as error:
+        limit = error.message
+    except (ReadFailedError, ChangedFileError) as error:
+        unread = error.message
+    return _CopyRecords(check.records, check.faults, check.first_fault, unread, limit)
+
+
 class _RecordTask(PartitionTask):
-    """The readable copies of a partition, whose records are decoded."""
+    """The readable copies of a partition, whose records are decoded.
+
+    Attributes:
+        size_bytes: of the segments.
+    """
+
+    reader = staticmethod(_read_copies)
 
     def __init__(self, audit: PartitionAudit) -> None:
         remote = audit.remote
         directory = remote.directory([remote.segment_files(each.copy) for each in audit.readable])
         super().__init__(remote.source(directory), TaskOutcome(), partial(read_tasks, directory, check_crc=True))
+        self.size_bytes = sum(each.log.identity.size_bytes for each in directory.segments)
         self._audit = audit
         self._next = 0
         audit.records_read = 0
@@ -104,36 +142,6 @@ class _RecordTask(PartitionTask):
         """The worker of a copy died, or none can be started: the records of this copy and of those after it were not decoded."""
         for each in self._audit.readable[self._next :]:
             self._audit.findings.append(fault_finding(self._audit.remote.place, each.copy, error.message, is_unread=True))
-
-
-def _read_copies(tasks: Sequence[ReadTask]) -> Outcomes:
-    """In a worker: the records of copies, for ``_RecordTask``."""
-    return cast("Outcomes", [(_copy_records(task),) for task in tasks])
-
-
-def _copy_records(task: ReadTask) -> _CopyRecords:
-    piece = LogPiece(
-        store=task.store,
-        path=task.path,
-        identity=task.identity,
-        base_offset=task.base_offset,
-        low=0,
-        high=INT64_MAX,
-        is_last=True,
-        index=None,
-        origin=task.path,
-    )
-    check = _SegmentCheck()
-    unread = None
-    limit = None
-    try:
-        with piece.open() as source:
-            check.read(piece, source)
-    except LimitReachedError as error:
-        limit = error.message
-    except (ReadFailedError, ChangedFileError) as error:
-        unread = error.message
-    return _CopyRecords(check.records, check.faults, check.first_fault, unread, limit)
 
 
 class _SegmentCheck:

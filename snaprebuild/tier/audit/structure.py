@@ -216,11 +216,13 @@ def _assumed_boundaries(audit: PartitionAudit) -> dict[int, _Boundary]:
 
 
 def _parsed(audit: PartitionAudit, copies: Sequence[CopyAudit]) -> Iterator[tuple[CopyAudit, np.ndarray]]:
-    """The snapshots that parse. The others get their verdict."""
+    """The snapshots that parse. The others get their verdict, and copies that were deleted since the store was listed are left out."""
     for each, entries in zip(copies, map_in_threads(partial(_entries, audit.remote), copies, _snapshot_bytes), strict=True):
         if isinstance(entries, _Unparsed):
             each.settle(SnapshotVerdict.CORRUPT, entries.reason)
         elif isinstance(entries, ReadFailedError):
+            if audit.leave_out_deleted([each]):
+                continue
             each.not_read(entries.message)
             unread = finding_of_error(entries, audit.remote.place)
             audit.findings.append(replace(unread, offset=each.copy.start_offset))

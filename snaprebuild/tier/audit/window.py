@@ -86,7 +86,7 @@ class Window:
 
     @property
     def is_whole(self) -> bool:
-        """It begins at offset 0."""
+        """The window begins at offset 0."""
         return self.start_offset == 0
 
     @property

@@ -204,6 +204,7 @@ class _WindowJudge:
                 yield WindowSnapshot(offset, listed, NOTHING, unproven, None, comparison)
                 continue
             if entries is None:
+                self._outcome.lost_snapshot = True
                 continue
             if summary.cut_batch_offset is not None and unproven is None:
                 reason = f"no broker writes a snapshot here: {offset} is inside the batch that begins at {summary.cut_batch_offset}"
@@ -228,7 +229,9 @@ class _WindowJudge:
         for offset, listed in self._directory.snapshots:
             if offset >= least and listed.name not in seen:
                 comparison = self._by_itself(offset, listed, reason or "the replay has no state at its end")
-                if comparison is not None:
+                if comparison is None:
+                    self._outcome.lost_snapshot = True
+                else:
                     self._outcome.snapshots.append(VerifiedSnapshot(offset, listed.name, None, comparison))
         self._outcome.snapshots.sort(key=lambda each: each.offset)
 

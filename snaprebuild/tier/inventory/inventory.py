@@ -220,7 +220,7 @@ def _taken(tier: Tier, selection: Selection, topics: TopicEvidence, keys: KeyRow
         taken.serving += [(each.key, each.identity.size_bytes) for each in serving]
         taken.tiered += [each.key for each in serving if each.storage_class == INTELLIGENT_TIERING]
         taken.damaged += _damaged_count(partition, judged.remote)
-        taken.findings += _partition_findings(partition, judged, tier.logs)
+        taken.findings += judged.remote.without_vanished(_partition_findings(partition, judged, tier.logs))
         if judged.limit is not None:
             limit = judged.limit
             unread += sum(bool(copy.objects.by_kind) and copy.facts is UNREAD for copy in judged.remote.copies.values())

@@ -175,7 +175,7 @@ class StateBytes(Part, frozen=True):
 
 
 class TierInventory(Document, frozen=True):
-    """What `snaprebuild tier inventory --output json` prints."""
+    """The JSON document of `snaprebuild tier inventory`."""
 
     NAME = "tier-inventory"
     VERSION = 3

@@ -1,5 +1,7 @@
 """A store whose small objects are read once for a ledger: manifests, snapshots, indexes, and the ends of segments.
 
+That an object is gone is not kept: it was listed, so that another run may find it.
+
 It is only for the process that judges. Segments are read through the store below (``for_file``), and the ledger keeps their summaries.
 """
 
@@ -49,11 +51,11 @@ class KeptStore:
             return self.base.read_small(location, bytes_max)
         of = f"{_name(location)}:all"
         kept = self.ledger.range(key, of)
-        if kept is not None:
+        if kept is not None and kept.data is not None:
             return kept.data
         data = self.base.read_small(location, bytes_max)
-        if data is None or len(data) <= RANGE_BYTES_MAX:
-            self.ledger.keep_range(key, of, 0 if data is None else len(data), data)
+        if data is not None and len(data) <= RANGE_BYTES_MAX:
+            self.ledger.keep_range(key, of, len(data), data)
         return data
 
     def read_end(self, location: str, count: int) -> tuple[int, bytes] | None:
@@ -63,12 +65,10 @@ class KeptStore:
             return self.base.read_end(location, count)
         of = f"{_name(location)}:-{count}"
         kept = self.ledger.range(key, of)
-        if kept is not None:
-            return None if kept.data is None else (kept.size_bytes, kept.data)
+        if kept is not None and kept.data is not None:
+            return kept.size_bytes, kept.data
         end = self.base.read_end(location, count)
-        if end is None:
-            self.ledger.keep_range(key, of, 0, None)
-        elif len(end[1]) <= RANGE_BYTES_MAX:
+        if end is not None and len(end[1]) <= RANGE_BYTES_MAX:
             self.ledger.keep_range(key, of, *end)
         return end
 

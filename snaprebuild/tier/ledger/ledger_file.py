@@ -101,7 +101,7 @@ class SegmentLine(_Line, frozen=True, tag="segment"):
     cuts: tuple[int, ...]
     """Offsets inside it at which it was cut in pieces."""
     is_last: bool
-    """It was the last one of its partition."""
+    """The range was the last one of its partition."""
     end_offset: int | None
     """Offset after its last batch; null if its batches do not end where the object does."""
     until: int | None
@@ -128,7 +128,7 @@ class RangeLine(_Line, frozen=True, tag="range"):
     digest: str
     """Digest of the data, in hexadecimal."""
     data: bytes | None
-    """Its bytes, in base64; null if there is no such object."""
+    """Bytes of the object, in base64; null in old ledgers if there was no such object."""
 
 
 class CopyLine(_Line, frozen=True, tag="copy"):
@@ -395,19 +395,19 @@ class AuditLedger:
         place = self._append(line)
         self._contents.take_segment(key, _KeptRead.of(line, place))
 
-    def keep_range(self, key: CopyKey, of: str, size_bytes: int, data: bytes | None) -> None:
+    def keep_range(self, key: CopyKey, of: str, size_bytes: int, data: bytes) -> None:
         """Keeps a part of an object.
 
         Args:
             key: of the copy.
             of: the object, and the part of it.
             size_bytes: of the whole object, as far as the reader was told.
-            data: the bytes; None if there is no such object.
+            data: the bytes.
 
         Raises:
             WriteFailedError: it cannot be written.
         """
-        digest = _digest(data or b"")
+        digest = _digest(data)
         line = RangeLine(
             segment_id=key.segment_id,
             mark=key.mark,

@@ -77,7 +77,7 @@ class SegmentReadTask(PartitionTask):
         return True
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        """It could not be read."""
+        """Takes the error of a segment that could not be read."""
         self.outcome.error = error
 
     def settle(self) -> None:
@@ -89,7 +89,7 @@ class SegmentReadTask(PartitionTask):
         return (self._read.store,)
 
     def needs(self) -> tuple[int, int] | None:
-        """Nothing but the segment."""
+        """Zeros: the task needs nothing but its segment."""
         return 0, 0
 
     def job(self) -> _SegmentReadJob:

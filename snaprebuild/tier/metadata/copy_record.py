@@ -46,7 +46,7 @@ class FactSource(StrEnum):
     METADATA_LOG = "metadata-log"
     """A record of __remote_log_metadata."""
     MANIFEST = "manifest"
-    """What the broker passed to the plugin."""
+    """Metadata that the broker passed to the plugin."""
     CHUNK_INDEX = "chunk-index"
     """The chunk index of the manifest."""
     SEGMENT = "segment"
@@ -81,7 +81,7 @@ class RecordFacts(Part, frozen=True):
     event_timestamp_ms: OffsetOrNone
     """When the copy began, or was finished, ms since 1970."""
     custom_metadata: str | None
-    """What the plugin returned, in hexadecimal; null for nothing."""
+    """Custom metadata of the plugin, in hexadecimal; null for none."""
     txn_index_empty: bool
     """No transaction was aborted in the segment."""
 
@@ -279,7 +279,7 @@ def _custom_source(layout: TierLayout, settings: RecordSettings) -> FactSource:
 
 
 def _custom_metadata(remote: RemotePartition, copy: RemoteCopy, settings: RecordSettings) -> bytes | None:
-    """What the plugin returned for a copy; LocalTieredStorage returns nothing."""
+    """Custom metadata of the plugin for a copy; LocalTieredStorage returns none."""
     if copy.layout is TierLayout.LOCAL_TIERED_STORAGE or not settings.custom_fields:
         return None
     key = copy.objects.by_kind[AivenObject.LOG].key

@@ -62,7 +62,7 @@ class LeaderLog:
 
     @property
     def last_epoch(self) -> int:
-        """Its last leader epoch; -1 if unknown."""
+        """The last leader epoch of the log; -1 if unknown."""
         return self.leader_epochs[-1].epoch if self.leader_epochs else -1
 
 
@@ -159,5 +159,4 @@ def _leader_log(source: PartitionSource) -> LeaderLog:
     log_starts = source.log_dir.log_starts or {}
     first = directory.segments[0].base_offset if directory.segments else None
     epochs = read_leader_epochs(directory) or ()
-    node_id = None if source.log_dir.meta is None else source.log_dir.meta.node_id
-    return LeaderLog(directory.path, log_starts.get(directory.topic_partition), first, epochs, directory, node_id)
+    return LeaderLog(directory.path, log_starts.get(directory.topic_partition), first, epochs, directory, source.log_dir.node_id)

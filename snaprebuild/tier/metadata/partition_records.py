@@ -58,13 +58,13 @@ class CopyDecision(StrEnum):
     """Whether a copy gets its records, or why it does not."""
 
     INCLUDED = "included"
-    """It gets its records."""
+    """The copy gets its records."""
     BELOW_LOG_START = "below-log-start"
-    """It ends below the log start offset: no broker serves it."""
+    """The copy ends below the log start offset: no broker serves it."""
     SUPERSEDED = "superseded"
     """Other copies hold all of its offsets."""
     OTHER_LINE = "other-line"
-    """Its records are of another line of leaders."""
+    """The records of the copy are of another line of leaders."""
     DELETING = "deleting"
     """The metadata log has the begin of its deletion."""
     DELETED = "deleted"
@@ -82,7 +82,7 @@ class CopyDecision(StrEnum):
     INCOMPLETE = "incomplete"
     """Objects of it are missing, and no record has it."""
     UNREADABLE = "unreadable"
-    """It has all objects, and they do not show what a record needs."""
+    """The copy has all objects, and they do not show what a record needs."""
 
 
 class RefusalCause(StrEnum):
@@ -215,6 +215,7 @@ class PartitionContext:
         replica_logs: the logs of all its replicas; None unless the cluster shows that all of them were named.
         typed_log_start: log start offset that an option has; None without one.
         first_local_offsets: first offsets on disk of all replicas that were named.
+        are_logs_named: log directories were named, with replicas of this or of other partitions.
     """
 
     logs: RemoteLogs
@@ -228,6 +229,7 @@ class PartitionContext:
     replica_logs: Sequence[LeaderLog] | None = None
     typed_log_start: int | None = None
     first_local_offsets: frozenset[int] = frozenset()
+    are_logs_named: bool = False
 
 
 @dataclass(slots=True)
@@ -537,9 +539,17 @@ class _CopyDecisions:
             self._check_log_start_moved(self._context.log_start_offset)
         elif self._candidates:
             message = (
-                "the log start offset is unknown, so that copies below it would be readable again: give --log-dir or --log-start"
+                f"the log start offset is unknown, so that copies below it would be readable again: {self._log_start_advice()}"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.LOG_START_UNKNOWN, message=message))
+
+    def _log_start_advice(self) -> str:
+        option = f"give --log-start {self._remote.id.topic}-{self._remote.id.partition}=OFFSET"
+        if self._context.leader is not None:
+            return f"{LOG_START_OFFSET_CHECKPOINT} next to {self._context.leader.path} has no line of it: {option}"
+        if self._context.are_logs_named:
+            return f"no --log-dir has it with its topic id: name the log directory of its leader, too, or {option}"
+        return "give --log-dir or --log-start"
 
     def _check_log_end(self, log_start: int) -> None:
         """Refuses a log start above the end of the leader's log, or above the last copy if no log was named."""

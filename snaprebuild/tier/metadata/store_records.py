@@ -72,7 +72,7 @@ class DecisionTotals(Part, frozen=True, rename="kebab"):
 
 
 class TierMetadata(Document, frozen=True):
-    """What `snaprebuild tier metadata --output json` prints."""
+    """The JSON document of `snaprebuild tier metadata`."""
 
     NAME = "tier-metadata"
     VERSION = 1
@@ -236,6 +236,7 @@ def _context(tier: Tier, request: MetadataRequest, partition: TopicIdPartition, 
         metadata_partition=metadata_partition(partition, count),
         is_lost=metadata_partition(partition, count) in request.lost_partitions,
         first_local_offsets=request.leaders.first_local_offsets(partition),
+        are_logs_named=bool(request.leaders.directories),
         replica_logs=None if cluster is None else cluster.replica_logs(partition, request.leaders),
         typed_log_start=request.leaders.log_starts.get((partition.topic, partition.partition)),
     )
@@ -280,7 +281,7 @@ def _partition_findings(records: PartitionRecords, tier: Tier, *, is_write: bool
     yield from _refusal_findings(records, is_write=is_write)
     yield from _undecided_findings(records, tier)
     yield from _decision_findings(records, tier)
-    yield from _object_findings(records)
+    yield from records.remote.without_vanished(_object_findings(records))
 
 
 def _refusal_findings(records: PartitionRecords, *, is_write: bool) -> Iterator[Finding]:

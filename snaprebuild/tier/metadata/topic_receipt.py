@@ -99,11 +99,11 @@ class DirectoryAction(StrEnum):
     """What ``undo`` did with a directory."""
 
     REMOVED = "removed"
-    """It was as it was written, and was removed."""
+    """The directory was as it was written, and was removed."""
     WOULD_REMOVE = "would-remove"
-    """It is as it was written; nothing was changed."""
+    """The directory is as it was written; nothing was changed."""
     ABSENT = "absent"
-    """It is not there."""
+    """The directory is not there."""
     LEFT = "left"
     """A file is not as it was written, so that a broker has used it: it stays."""
     REFUSED = "refused"
@@ -120,7 +120,7 @@ class UndoneDirectory(Part, frozen=True):
 
 
 class MetadataUndo(Document, frozen=True):
-    """What `snaprebuild undo --output json` prints for a receipt of `tier metadata`."""
+    """The JSON document of `snaprebuild undo` for a receipt of `tier metadata`."""
 
     NAME = "metadata-undone"
     VERSION = 1

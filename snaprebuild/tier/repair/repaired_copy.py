@@ -33,10 +33,10 @@ class RepairAction(StrEnum):
     LEFT = "left"
     """Undo: the manifest is neither the old one nor that of the repair."""
     REFUSED = "refused"
-    """Its objects changed meanwhile, or may not be written."""
+    """The objects of the copy changed meanwhile, or may not be written."""
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """It may be repaired, or restored; another run shows it."""
+    """The copy may be repaired, or restored; another run shows it."""
 
 
 class RepairTotals(Part, frozen=True, rename="kebab"):

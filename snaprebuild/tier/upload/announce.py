@@ -53,7 +53,7 @@ class Announcement(StrEnum):
     """Whether the records of a copy were produced."""
 
     NOW = "now"
-    """Its records were produced, and read back."""
+    """The records were produced, and read back."""
     BEFORE = "before"
     """The topic had them."""
     NEEDLESS = "needless"

@@ -83,9 +83,9 @@ class UploadAction(StrEnum):
     """The result for a segment."""
 
     UPLOADED = "uploaded"
-    """By this run."""
+    """Uploaded by this run."""
     WOULD_UPLOAD = "would-upload"
-    """With ``--dry-run``."""
+    """Dry run: the run itself would upload it."""
     FINISHED_BEFORE = "finished-before"
     """By an earlier run of this uploader; its records are written again, to a topic only those that it lacks."""
     PRESENT = "present"
@@ -95,13 +95,13 @@ class UploadAction(StrEnum):
     CLAIMED = "claimed"
     """Another uploader writes it, or was stopped; nothing was written."""
     WAITS = "waits"
-    """It ends above the high watermark or the last stable offset."""
+    """The segment ends above the high watermark or the last stable offset."""
     REFUSED = "refused"
-    """It may not be uploaded as it is."""
+    """The segment may not be uploaded as it is."""
     FAILED = "failed"
     """The storage failed, or whether an object was written is unknown."""
     HELD_BACK = "held-back"
-    """It follows one that was not uploaded."""
+    """The segment follows one that was not uploaded."""
 
 
 WRONG_COPIES = (Validity.FALSE_EMPTY, Validity.MISSING_PRODUCERS, Validity.WRONG, Validity.CORRUPT)

@@ -123,14 +123,13 @@ class UploadSources:
     def fence(self, source: PartitionSource) -> UploadFence:
         """The broker that uploads a replica, and how to see that it registered again."""
         state = source.log_dir
-        meta = state.meta
-        node_id = None if meta is None else meta.node_id
+        node_id = state.node_id
         read = self._verdicts.compared.metadata_of(state).read
         marked = state.marked_epoch
         epoch = self._broker_epoch if self._broker_epoch is not None else marked
         if epoch is None and read is not None and node_id is not None and node_id in read.image.brokers:
             epoch = read.image.brokers[node_id].epoch
-        identity = BrokerIdentity(node_id, None if meta is None else meta.directory_id, epoch)
+        identity = BrokerIdentity(node_id, state.directory_id, epoch)
         if epoch is None or node_id is None:
             return UploadFence(identity)
         is_stopped = self._broker_epoch is None and marked is not None

@@ -96,7 +96,7 @@ class _PartitionUpload:
         self._uploaded_to = -1
         self._view: CoverageView | None = None
         self._copies: dict[int, RemoteCopy] = {}
-        """That hold a segment, by its base offset."""
+        """Copies of segments, by base offset."""
 
     def run(self) -> None:
         segments = self._partition.segments

@@ -4,8 +4,10 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
+import java.io.BufferedOutputStream;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.time.Duration;
 import java.util.Base64;
 import java.util.List;
@@ -22,6 +24,9 @@ public final class ConsumedRecords {
     private ConsumedRecords() { }
 
     public static void main(String[] args) throws Exception {
+        // System.out alone writes each line at once.
+        PrintStream answers = new PrintStream(new BufferedOutputStream(System.out, 1 << 16));
+        System.setOut(answers);
         BufferedReader questions = new BufferedReader(new InputStreamReader(System.in));
         for (String line = questions.readLine(); line != null; line = questions.readLine()) {
             String[] words = line.split(" ");
@@ -33,6 +38,7 @@ public final class ConsumedRecords {
             }
             System.out.println();
         }
+        answers.flush();
     }
 
     private static void read(KafkaConsumer<byte[], byte[]> consumer, TopicPartition partition, long time) {
