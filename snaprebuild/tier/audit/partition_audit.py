@@ -151,7 +151,7 @@ class CopyAudit:
 
     @property
     def snapshot_name(self) -> str:
-        """Topic and partition, for messages."""
+        """The snapshot by the id of its segment, for messages."""
         return f"the snapshot of the segment {uuid_to_text(self.copy.segment_id)}"
 
     def settle(self, verdict: SnapshotVerdict, reason: str) -> None:
