@@ -177,6 +177,11 @@ class Finding(msgspec.Struct, frozen=True):
     is_deleted: bool = False
     cause: FindingCause | None = None
 
+    @property
+    def leaves_gap(self) -> bool:
+        """Whether the result may lack something because of it: it is worse than a finding, or something was not read."""
+        return self.is_unread or self.severity > Severity.FINDING
+
 
 class ReportedFinding(Part, frozen=True):
     """A finding."""

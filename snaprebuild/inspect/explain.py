@@ -290,9 +290,7 @@ def explain_producer(
         where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
         message = f"no partition that was read has producer {question.producer_id}"
         message += "" if question.requested_offset is None else f" before offset {question.requested_offset}"
-        unread = sum(
-            any(finding.severity > Severity.FINDING or finding.is_unread for finding in each.findings) for each in explanations
-        )
+        unread = sum(any(finding.leaves_gap for finding in each.findings) for each in explanations)
         if unread:
             message += f"; {pluralize(unread, 'partition')} could not be read to the end, and may have it"
         message += ". `inspect stats` lists the ids"

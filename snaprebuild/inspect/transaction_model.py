@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from snaprebuild.findings import Finding, Severity
+from snaprebuild.findings import Finding
 from snaprebuild.inspect.coordinator_records import TwoPhase
 from snaprebuild.inspect.hang_reasons import HangReason, TransactionEvidence
 from snaprebuild.published import Natural, Part
@@ -173,7 +173,7 @@ class PartitionTransactions:
     @property
     def is_read_whole(self) -> bool:
         """Whether all markers that a whole log would have were read."""
-        return not self.has_gap and not any(finding.severity > Severity.FINDING or finding.is_unread for finding in self.findings)
+        return not self.has_gap and not any(finding.leaves_gap for finding in self.findings)
 
     @property
     def cluster_id(self) -> str | None:

@@ -79,9 +79,7 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
             ranges = {"offset": (part.start, max(part.end - 1, part.start))}
             if part.damage is not None or passes({}, ranges, filters):
                 units.append((_bytes_of(part), RecordTask(plans=(part,))))
-    faults = tuple(
-        (text_of(each.path), each.message) for each in source.findings if each.severity > Severity.FINDING or each.is_unread
-    )
+    faults = tuple((text_of(each.path), each.message) for each in source.findings if each.leaves_gap)
     tasks = [*([RecordTask(faults=faults)] if faults else []), *_packed(units, options.tasks)]
     times = time_bounds(filters, "timestamp")
     return [dataclasses.replace(each, times=times) for each in tasks]

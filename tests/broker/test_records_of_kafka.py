@@ -112,7 +112,7 @@ def test_kafka_reads_odd_frames_so(version: str, tmp_path: Path) -> None:
             assert len(lines) == ODD[name][1], name
 
 
-@pytest.mark.parametrize("version", [KAFKA_VERSION, *OTHER_VERSIONS])
+@pytest.mark.parametrize("version", [KAFKA_VERSION, *(pytest.param(each, marks=pytest.mark.night) for each in OTHER_VERSIONS)])
 def test_kafka_reads_the_same(version: str, tmp_path: Path) -> None:
     paths = [tmp_path / f"written-{number}.log" for number in range(WRITTEN)]
     for number in range(OURS):

@@ -16,7 +16,7 @@ TOPIC = "repaired"
 READING = ("scan", "plan", "verify", "inspect stats", "inspect transactions", "cluster source")
 
 
-@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", [pytest.param("3.9.2", marks=pytest.mark.night), "4.3.1"])
 def test_a_broker_starts_after_each_verb(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with KafkaNode(tmp_path / "node", version=version) as node:
         plant_old_log(node, {"retention.ms": -1}, (TOPIC,))

@@ -114,14 +114,14 @@ class TieredCluster:
 
         return AdminClient({"bootstrap.servers": self.address, "log_level": 4})
 
-    def create(self, topic: str, replicas: Sequence[int], **settings: object) -> None:
-        """A tiered topic of one partition with small segments."""
+    def create(self, topic: str, replicas: Sequence[int], *, partitions: int = 1, **settings: object) -> None:
+        """A tiered topic with small segments, whose partitions have the same replicas."""
         from confluent_kafka.admin import NewTopic
 
         named = {name.replace("_", "."): value for name, value in settings.items()}
         config = {**TIERED, SEGMENT_BYTES[self.version]: 1500, **named}
         text = {name: str(value) for name, value in config.items()}
-        new = NewTopic(topic, num_partitions=1, replica_assignment=[list(replicas)], config=text)
+        new = NewTopic(topic, num_partitions=partitions, replica_assignment=[list(replicas)] * partitions, config=text)
         admin = self.admin()  # whose answers end with it
         admin.create_topics([new], operation_timeout=TOOL_SECONDS)[topic].result(TOOL_SECONDS)
         wait_until(lambda: self.leader(topic) in replicas, lambda: f"{topic} has no leader")
@@ -160,17 +160,26 @@ class TieredCluster:
         return set(self.admin().list_topics(topic, timeout=TOOL_SECONDS).topics[topic].partitions[0].isrs)
 
     def produce(
-        self, topic: str, records: int, *, timestamp_ms: int = 0, size: int = 20, batch: int = 5, aborts: str | None = None
+        self,
+        topic: str,
+        records: int,
+        *,
+        timestamp_ms: int = 0,
+        size: int = 20,
+        batch: int = 5,
+        aborts: str | None = None,
+        partition: int = 0,
     ) -> None:
         """Writes small batches, acknowledged by the in-sync replicas.
 
         Args:
-            topic: of one partition.
+            topic: of the records.
             records: how many.
             timestamp_ms: of all; 0 for now.
             size: bytes of each value.
             batch: records of a batch.
             aborts: transactional id of a producer of which every second transaction of a batch is aborted; None for no transactions.
+            partition: of the topic.
         """
         from confluent_kafka import Producer
 
@@ -191,7 +200,8 @@ class TieredCluster:
             if aborts is not None:
                 producer.begin_transaction()
             for number in range(first, min(first + batch, records)):
-                producer.produce(topic, f"{topic}-{number}-".encode().ljust(size, b"v"), partition=0, timestamp=timestamp_ms)
+                value = f"{topic}-{number}-".encode().ljust(size, b"v")
+                producer.produce(topic, value, partition=partition, timestamp=timestamp_ms)
             if aborts is not None:
                 assert producer.flush(TOOL_SECONDS) == 0, "records were not sent"  # an abort drops what was not
                 (producer.commit_transaction if first // batch % 2 else producer.abort_transaction)(TOOL_SECONDS)
@@ -199,9 +209,9 @@ class TieredCluster:
 
     # ---- what is there ----
 
-    def local_bases(self, topic: str, node_id: int) -> list[int]:
+    def local_bases(self, topic: str, node_id: int, partition: int = 0) -> list[int]:
         """Base offsets of the segments on the disk of a node."""
-        return sorted(int(path.stem) for path in (self.nodes[node_id].log_dir / f"{topic}-0").glob("*.log"))
+        return sorted(int(path.stem) for path in (self.nodes[node_id].log_dir / f"{topic}-{partition}").glob("*.log"))
 
     def wait_until_copied(self, *topics: str) -> None:
         """Waits until the leader has nothing but its active segment: it deletes what it knows as copied and recorded."""
@@ -211,25 +221,26 @@ class TieredCluster:
                 lambda topic=topic: (topic, self.leader(topic), [self.local_bases(topic, each) for each in self.nodes]),
             )
 
-    def offsets(self, topic: str) -> tuple[int, int]:
+    def offsets(self, topic: str, partition: int = 0) -> tuple[int, int]:
         """Log start offset and high watermark."""
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer({"bootstrap.servers": self.address, "group.id": "offsets", "log_level": 3})
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TOOL_SECONDS)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=TOOL_SECONDS)
         consumer.close()
         return low, high
 
-    def read(self, topic: str, first: int | None = None) -> dict[int, bytes | None]:
+    def read(self, topic: str, first: int | None = None, partition: int = 0) -> dict[int, bytes | None]:
         """The values that a consumer gets, also those of aborted transactions, by offset.
 
         Args:
-            topic: of one partition.
+            topic: of the partition.
             first: offset; None for the log start offset.
+            partition: of the topic.
         """
         from confluent_kafka import Consumer, TopicPartition
 
-        low, high = self.offsets(topic)
+        low, high = self.offsets(topic, partition)
         start = low if first is None else first
         consumer = Consumer(
             {
@@ -242,7 +253,7 @@ class TieredCluster:
                 "log_level": 3,
             }
         )
-        consumer.assign([TopicPartition(topic, 0, start)])
+        consumer.assign([TopicPartition(topic, partition, start)])
         values: dict[int, bytes | None] = {}
         deadline = time.monotonic() + SECONDS
         while True:

@@ -41,7 +41,7 @@ UNREAD = "0 unknown"
 BAD = "4 damaged"
 LEFT = "1 damaged"
 FOUND = "1 finding"
-"""A finding that is in no count: a bootstrap that never ends."""
+"""A finding that is in no count: a bootstrap that never ends, or a segment of which two uploads wrote nothing."""
 
 WRONG = "1 wrong"
 CORRUPT = "4 wrong"
@@ -63,7 +63,7 @@ VERIFIED = {
     "an object is missing": (BAD, BAD, BAD, BAD, BAD, BAD, BAD),
     "a copy is missing": (BAD, BAD, BAD, BAD, BAD, BAD, BAD),
     "a copy is unfinished": (OK, UNREAD, OK, OK, OK, OK, OK),
-    "a copy never began": (OK, UNREAD, OK, OK, OK, OK, OK),
+    "a copy never began": (FOUND, UNREAD, OK, OK, OK, OK, OK),
     "an index is torn": (BAD, BAD, BAD, BAD, OK, OK, OK),
     "the bucket is empty": (BAD, BAD, BAD, BAD, BAD, BAD, BAD),
     "it is another prefix": (BAD, BAD, BAD, BAD, BAD, BAD, BAD),

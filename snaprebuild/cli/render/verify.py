@@ -16,7 +16,7 @@ from snaprebuild.cli.value_text import labels_of
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
-from snaprebuild.findings import FindingCause, Severity, deleted_text, pluralize, unread_paths
+from snaprebuild.findings import FindingCause, deleted_text, pluralize, unread_paths
 from snaprebuild.replay.difference import DifferenceKind, EntryDifference, VerifiedSnapshot
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
@@ -170,7 +170,7 @@ def _unjudged_text(result: VerifyResult) -> str:
 
 def _is_unjudged(verdict: PartitionVerdict) -> bool:
     """Whether a partition was not read to its end, or is damaged."""
-    return any(each.severity > Severity.FINDING or each.is_unread for each in verdict.findings)
+    return any(each.leaves_gap for each in verdict.findings)
 
 
 def _urgency(verdict: PartitionVerdict) -> tuple[int, ...]:
