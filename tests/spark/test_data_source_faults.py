@@ -263,7 +263,9 @@ def test_a_directory_that_becomes_empty_has_no_rows(source: Any, options: dict[s
     assert rows_of(reader, plan) == []
     assert rows_of(reader_of(source, root, **options)) == []
     root.rmdir()
-    with pytest.raises(StorageError, match="does not have this directory of the driver"):
+    has_files = source is BatchHeaders  # there were no snapshots, so that the plan has no directory to compare
+    gone = (StorageError, "does not have this directory of the driver") if has_files else (UsageError, "does not exist")
+    with pytest.raises(gone[0], match=gone[1]):
         rows_of(reader, plan)
     with pytest.raises(UsageError, match="does not exist"):
         rows_of(reader_of(source, root, **options))
