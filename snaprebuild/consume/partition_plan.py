@@ -193,7 +193,9 @@ class _Planner:
             raise survey.damage.error
         if self._query.no_match is NoMatch.ERROR:
             message = f"no record of {self._log.topic_partition} is at or after the starting time {time_ms} ms"
-            raise UsageError(f"{message}; with no_match='latest' nothing is read of it", path=self._log.place)
+            raise UsageError(
+                f"{message}; with starting_offsets_by_timestamp_strategy='latest' nothing of it is read", path=self._log.place
+            )
         return horizon
 
     def _end(self, named: int, horizon: int, survey: LogSurvey | None) -> int:

@@ -86,6 +86,7 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
         topics: shell patterns; none for all.
         subscribe: names of topics, which must exist.
         subscribe_pattern: a regular expression that a whole name matches; None for none.
+        finds_pattern: a part of a name is sufficient.
         assign: topics and numbers of partitions, which must exist.
         starting_offsets: the first offset of each partition.
         ending_offsets: the offset after the last one of each partition.
@@ -105,6 +106,7 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
     subscribe_pattern: str | None = None
+    finds_pattern: bool = False
     assign: frozenset[tuple[str, int]] = frozenset()
     starting_offsets: Offsets = EARLIEST
     ending_offsets: Offsets = LATEST
@@ -134,7 +136,8 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
         if topic_kind_of(topic) is not TopicKind.ORDINARY:
             return False
         if self.subscribe_pattern is not None:
-            return re.fullmatch(self.subscribe_pattern, topic) is not None
+            match = re.search if self.finds_pattern else re.fullmatch
+            return match(self.subscribe_pattern, topic) is not None
         return Selection(self.topics).takes_partition(topic, partition)
 
     @property

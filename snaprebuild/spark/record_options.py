@@ -100,6 +100,7 @@ class RecordOptions:
             topics=_names(options, "topics"),
             subscribe=_names(options, "subscribe"),
             subscribe_pattern=pattern_of("option subscribePattern", options.get("subscribePattern")),
+            finds_pattern=True,
             assign=assigned_partitions("option assign", _json(options, "assign")),
             starting_offsets=_offsets(options, "starting", {"earliest": EARLIEST}),
             ending_offsets=_offsets(options, "ending", {"latest": LATEST}),

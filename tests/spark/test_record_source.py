@@ -217,6 +217,12 @@ def test_names_that_select_nothing_are_refused() -> None:
         reader_of(MIXED, subscribe="mixed,plain", startingOffsets='{"mixed":{"0":5}}').partitions()
 
 
+def test_a_pattern_matches_a_part_of_a_name() -> None:
+    """Spark's Kafka source 4.2 reads the topic alpha with the pattern lph."""
+    topics = {row["topic"] for row in rows_of(reader_of(MIXED, subscribePattern="ixe|ogap"))}
+    assert topics == {"mixed", "logappend"}
+
+
 def test_headers_are_on_request() -> None:
     plain = KafkaRecords(CaseInsensitiveDict(path=str(MIXED))).schema()
     assert "headers" not in plain
