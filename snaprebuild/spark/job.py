@@ -336,7 +336,12 @@ class SparkEngine:
                 yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
 
     def run_partitions(
-        self, function: TaskFunction, items: Sequence[object], sizes: Sequence[int], segments: Sequence[int]
+        self,
+        function: TaskFunction,
+        items: Sequence[object],
+        sizes: Sequence[int],
+        segments: Sequence[int],
+        sources: Iterable[PartitionSource],
     ) -> Generator[tuple[int, Any]]:
         """Number and outcome of each partition, as they arrive; each is done by one task.
 
@@ -345,12 +350,14 @@ class SparkEngine:
             items: one for each partition, which is numbered from 0.
             sizes: bytes that are read for each, which the progress shows.
             segments: that are opened for each; tasks are packed by both.
+            sources: partitions that are read.
 
         Raises:
             RefusedError, StorageError: the job as a whole failed.
         """
         placed, read_bytes = placed_by_cost(sizes, segments, self._most_tasks())
-        outcomes = self._run_packed(function, dict(enumerate(items)), placed, read_bytes, task_services(self.session))
+        services = task_services(self.session, sources)
+        outcomes = self._run_packed(function, dict(enumerate(items)), placed, read_bytes, services)
         try:
             # Closed at once: an error of the caller must not leave settings of the session changed.
             with contextlib.closing(outcomes):

@@ -88,8 +88,10 @@ def _exported(
     items = [ExportItem(number, replace(log, source=None)) for number, log in enumerate(logs)]
     sizes = [log.size_bytes for log in logs]
     segments = [len(log.pieces) for log in logs]
+    sources = [log.source for log in logs if log.source is not None]
     outcomes: dict[int, Any] = {}
-    with contextlib.closing(engine.run_partitions(partial(_run_exports, query, directory), items, sizes, segments)) as arriving:
+    function = partial(_run_exports, query, directory)
+    with contextlib.closing(engine.run_partitions(function, items, sizes, segments, sources)) as arriving:
         for number, outcome in arriving:
             if isinstance(outcome, ExportedPartition):
                 _publish(outcome, directory)

@@ -16,7 +16,7 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.spark.arrow_tables import TaskFunction
-from snaprebuild.spark.executor_directories import check_directories, inodes_of
+from snaprebuild.spark.executor_directories import DirectoryIdentity, check_directories, identities_of
 from snaprebuild.spark.session import is_remote
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits
 from snaprebuild.storage.remote.store import TierStore
@@ -32,13 +32,13 @@ class TaskServices:
     Attributes:
         io_limits: of the run.
         attempts: at one task that may run at the same time.
-        inodes: of the directories that tasks read, by path.
+        log_dirs: identities of the directories that tasks read, by path.
         stages: that may run at the same time.
     """
 
     io_limits: IoLimits
     attempts: int
-    inodes: Mapping[str, int] = field(default_factory=dict)
+    log_dirs: Mapping[str, DirectoryIdentity] = field(default_factory=dict)
     stages: int = 1
 
     def for_stages(self, count: int) -> TaskServices:
@@ -55,7 +55,7 @@ class TaskServices:
             function: of the tasks of a stage.
             tasks: how many the stage has.
         """
-        return _Limited(function, self.io_limits.share_of(tasks * self.attempts * self.stages), self.inodes)
+        return _Limited(function, self.io_limits.share_of(tasks * self.attempts * self.stages), self.log_dirs)
 
 
 RATED_TASKS = 8
@@ -111,7 +111,7 @@ def task_services(session: SparkSession, sources: Iterable[PartitionSource] = ()
         session: that runs the tasks.
         sources: partitions that they read.
     """
-    return TaskServices(current_limits().io, 2 if is_speculative(session) else 1, inodes_of(_log_directories(sources)))
+    return TaskServices(current_limits().io, 2 if is_speculative(session) else 1, identities_of(_log_directories(sources)))
 
 
 def _log_directories(sources: Iterable[PartitionSource]) -> Iterator[str]:
@@ -137,10 +137,10 @@ def _is_set(session: SparkSession, name: str) -> bool:
 class _Limited:
     function: TaskFunction
     io_limits: IoLimits
-    inodes: Mapping[str, int]
+    log_dirs: Mapping[str, DirectoryIdentity]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_directories(self.inodes)
+        check_directories(self.log_dirs)
         meters.counter = _refuse
         current_limits().apply(self.io_limits)
         try:
