@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 from formats.partition.file_names import META_PROPERTIES
 from snaprebuild.errors import StorageError
+from snaprebuild.storage.remote.store import TierStore
+from snaprebuild.storage.store import ReadStore
 
-__all__ = ["DirectoryIdentity", "check_directories", "identities_of"]
+__all__ = ["DirectoryIdentity", "check_directories", "directories_above", "identities_of", "is_on_machine"]
 
 META_BYTES_MAX = 1 << 16
 
@@ -29,6 +31,18 @@ class DirectoryIdentity(NamedTuple):
 
     inode: int
     meta: tuple[bytes, ...]
+
+
+def is_on_machine(store: ReadStore) -> bool:
+    """Whether the files of a store have paths on this machine, also those of a directory of remote storage."""
+    base = store.base if isinstance(store, TierStore) else store
+    return base.is_local
+
+
+def directories_above(places: Iterable[tuple[ReadStore, str]]) -> list[str]:
+    """The directories on this machine that have these partition directories, without that of one which is a file system of its own."""
+    partitions = dict.fromkeys(path for store, path in places if is_on_machine(store))
+    return list(dict.fromkeys(os.path.dirname(path) for path in partitions if not os.path.ismount(path)))
 
 
 def identities_of(directories: Iterable[str]) -> dict[str, DirectoryIdentity]:

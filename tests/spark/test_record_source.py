@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_filters import EqualTo, GreaterThanOrEqual, LessThan
 
 from snaprebuild.consume.record_query import TimeBounds
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import ReadFailedError, StorageError, UsageError
 from snaprebuild.library.record_stream import records
 from snaprebuild.spark import record_tasks, register
 from snaprebuild.spark.arrow_tables import ddl
@@ -185,6 +185,23 @@ def test_wrong_options_are_refused(name: str) -> None:
     options, message = OPTIONS[name]
     with pytest.raises(UsageError, match=message):
         reader_of(MIXED, **options)
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize("place", ["logs", "remote"])
+def test_a_task_needs_the_directory_of_the_driver(tmp_path: Path, place: str, mode: str) -> None:
+    """Also with a mode that leaves out what cannot be read: otherwise a host without the share would have no rows."""
+    files = shutil.copytree(MIXED if place == "logs" else TIERED, tmp_path / "files")
+    paths, options = (
+        ((files,), {}) if place == "logs" else ((), {"remote": str(files / "remote"), "metadataLog": str(files / "logs")})
+    )
+    reader = reader_of(*paths, mode=mode, **options)
+    tasks = reader.partitions()
+    assert [rows for task in tasks for rows in reader.read(task)]
+    files.rename(tmp_path / "elsewhere")
+    for task in tasks:
+        with pytest.raises(StorageError, match="does not have this directory of the driver"):
+            list(reader.read(task))
 
 
 def test_a_timestamp_counts_before_offsets() -> None:
