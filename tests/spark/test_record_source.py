@@ -221,6 +221,9 @@ def test_a_timestamp_counts_before_offsets() -> None:
         found = in_order(rows_of(reader_of(MIXED, subscribe="logappend", columns=",".join(COLUMNS), **options)))
         assert found == expected != []
         assert len(found) < len(rows)
+    reversed_times = {"startingOffsetsByTimestamp": by_partition["endingOffsetsByTimestamp"], "endingTimestamp": str(early)}
+    with pytest.raises(UsageError, match=f"the range of logappend-0 begins at {late} ms and ends before, at {early} ms"):
+        rows_of(reader_of(MIXED, subscribe="logappend", **reversed_times))
     with pytest.raises(UsageError, match="starting_offsets_by_timestamp: lacks plain-0, which is selected"):
         reader_of(MIXED, subscribe="logappend,plain", startingOffsetsByTimestamp='{"logappend":{"0":5}}').partitions()
 
