@@ -31,6 +31,7 @@ __all__ = [
     "partition_metadata_fault",
     "read_partition_metadata",
     "uuid_from_text",
+    "uuid_text_or_none",
     "uuid_to_text",
     "write_partition_metadata",
 ]
@@ -78,6 +79,11 @@ def uuid_to_text(uuid: bytes) -> str:
     if len(uuid) != UUID_BYTES:
         raise BadValueError("uuid", expected=f"{UUID_BYTES} bytes", found=f"{len(uuid)} bytes")
     return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode("ascii")
+
+
+def uuid_text_or_none(uuid: bytes | None) -> str | None:
+    """The text of ``uuid_to_text``; None for no id."""
+    return None if uuid is None else uuid_to_text(uuid)
 
 
 def read_partition_metadata(data: bytes | memoryview, *, file: str | None = None) -> PartitionMetadata:

@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 
 from formats.errors import BadValueError
-from formats.partition.partition_metadata import UUID_BYTES, ZERO_UUID, uuid_from_text, uuid_to_text
+from formats.partition.partition_metadata import UUID_BYTES, ZERO_UUID, uuid_from_text, uuid_text_or_none, uuid_to_text
 from formats.text_lines import shown, shown_json
 
 __all__ = ["CLAIM_BYTES_MAX", "ClaimKey", "UploadClaim", "parse_claim_key", "read_claim", "write_claim"]
@@ -102,7 +102,7 @@ def write_claim(claim: UploadClaim) -> bytes:
         "run": claim.run,
         "claimed_ms": claim.claimed_ms,
         "node_id": claim.node_id,
-        "directory_id": None if claim.directory_id is None else uuid_to_text(claim.directory_id),
+        "directory_id": uuid_text_or_none(claim.directory_id),
         "broker_epoch": claim.broker_epoch,
     }
     return json.dumps(fields, indent=1).encode() + b"\n"

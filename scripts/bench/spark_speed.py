@@ -29,7 +29,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
@@ -152,7 +151,7 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
         ways: dict[str, Callable[[], object]] = {"bare": read, "spark": partial(rebuild, plan, Run(engine=engine), dry_run=True)}
         times: dict[str, list[float]] = {name: [] for name in ways}
         used: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
-        threads: list[Counter[str]] = []
+        threads: dict[str, float] = {}
         for _ in range(rounds + 1):
             for name, way in ways.items():
                 before = processor_seconds()
@@ -160,7 +159,7 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
                 times[name].append(seconds(way))
                 used[name].append(used_since(before))
                 if name == "spark":
-                    threads.append(java_threads() - of_java)
+                    threads = {kind: spent - of_java.get(kind, 0.0) for kind, spent in java_threads().items()}
     bare, spark = (min(values[1:]) for values in times.values())  # the first round warms up
     alone, whole = (min(map(sum, (each.values() for each in rounds_[1:]))) for rounds_ in used.values())
     parts = min(used["spark"][1:], key=lambda each: sum(each.values()))
@@ -170,22 +169,22 @@ def measure_share(place: Path, rounds: int, *, check_crc: bool) -> None:
         f"Processor time: bare processes {alone:.2f} s, Spark {whole:.2f} s. It reaches {alone / whole:.2f} of them: "
         + ", ".join(f"{who} {spent:.2f} s" for who, spent in parts.items())
     )
-    last = threads[-1].most_common(6)
-    print("Java in the last round: " + ", ".join(f"{name} {spent * 1000:.0f} ms" for name, spent in last))
+    most = sorted(threads.items(), key=lambda each: -each[1])[:6]
+    print("Java in the last round: " + ", ".join(f"{kind} {spent * 1000:.0f} ms" for kind, spent in most))
     alone, whole = (starts[name] + sum(used[name][0].values()) for name in ways)
     print(f"With the start of all processes, and their first round: {alone:.2f} s and {whole:.2f} s, {alone / whole:.2f} of them.")
 
 
-def java_threads() -> Counter[str]:
+def java_threads() -> dict[str, float]:
     """Seconds of a processor that each kind of thread of Java has used, of those that run."""
-    used: Counter[str] = Counter()
+    used: dict[str, float] = {}
     for child in children_of(os.getpid()):
         with contextlib.suppress(OSError):  # it ended
             if Path(f"/proc/{child}/comm").read_text() != "java\n":
                 continue
             for task in Path(f"/proc/{child}/task").iterdir():
                 kind = re.sub(r"[-#]?\d+", "", (task / "comm").read_text().strip())
-                used[kind] += int((task / "schedstat").read_text().split()[0]) / 1e9
+                used[kind] = used.get(kind, 0.0) + int((task / "schedstat").read_text().split()[0]) / 1e9
     return used
 
 

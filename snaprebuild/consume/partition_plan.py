@@ -127,6 +127,11 @@ class _Planner:
     def plan(self) -> RecordPlan:
         log = self._log
         query = self._query
+        if self._starting_ms is not None and self._ending_ms is not None and self._starting_ms > self._ending_ms:
+            message = (
+                f"the range of {log.topic_partition} begins at {self._starting_ms} ms and ends before, at {self._ending_ms} ms"
+            )
+            raise UsageError(message, path=log.place)
         named_end = self._named(query.ending_offsets) if self._ending_ms is None else LATEST
         horizon = log.visible_end
         if named_end != LATEST and query.isolation is not RecordIsolation.READ_COMMITTED:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.file_names import LOG_START_OFFSET_CHECKPOINT, PARTITION_METADATA, REPLICATION_OFFSET_CHECKPOINT
-from formats.partition.partition_metadata import uuid_to_text
+from formats.partition.partition_metadata import uuid_text_or_none
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
@@ -165,7 +165,7 @@ def _view_of(source: PartitionSource, tier: Tier | None, remote_storage: bool | 
     return PartitionView(
         **names_of(directory),
         path=directory.path,
-        topic_id=None if topic_id is None else uuid_to_text(topic_id),
+        topic_id=uuid_text_or_none(topic_id),
         remote_storage_setting=setting,
         log_start=log_start,
         local_log_start=local_log_start,

@@ -139,7 +139,7 @@ class FileReader(FilteredReader):
 
     def _rows_of_task(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         task: Task = partition.value
-        check_directories(task.inodes)
+        check_directories(task.log_dirs)
         for present in listed_now(task.files, self.options.selection, self.source.files_of):
             if isinstance(present, ReadFault):
                 self._check([], [present])

@@ -8,31 +8,77 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from formats.partition.file_names import META_PROPERTIES
 from snaprebuild.errors import StorageError
+from snaprebuild.storage.remote.store import TierStore
+from snaprebuild.storage.store import ReadStore
 
-__all__ = ["check_directories", "inodes_of"]
+__all__ = ["DirectoryIdentity", "check_directories", "directories_above", "identities_of", "is_on_machine"]
+
+META_BYTES_MAX = 1 << 16
 
 
-def inodes_of(directories: Iterable[str]) -> dict[str, int]:
-    """The inodes of directories on this machine, by path. One that is gone is left out: whoever reads below it reports that."""
-    inodes: dict[str, int] = {}
+class DirectoryIdentity(NamedTuple):
+    """Facts that tell a directory from another one with its path.
+
+    Attributes:
+        inode: not sufficient alone. The root of each ext4 has inode 2, and the first directory below it 12.
+        meta: lines of ``meta.properties`` without comments, which have a date; empty without the file. They name the broker, and since
+            Kafka 3.7 the directory.
+    """
+
+    inode: int
+    meta: tuple[bytes, ...]
+
+
+def is_on_machine(store: ReadStore) -> bool:
+    """Whether the files of a store have paths on this machine, also those of a directory of remote storage."""
+    base = store.base if isinstance(store, TierStore) else store
+    return base.is_local
+
+
+def directories_above(places: Iterable[tuple[ReadStore, str]]) -> list[str]:
+    """The directories on this machine that have these partition directories, without that of one which is a file system of its own."""
+    partitions = dict.fromkeys(path for store, path in places if is_on_machine(store))
+    return list(dict.fromkeys(os.path.dirname(path) for path in partitions if not os.path.ismount(path)))
+
+
+def identities_of(directories: Iterable[str]) -> dict[str, DirectoryIdentity]:
+    """The identities of directories on this machine, by path. One that is gone is left out: whoever reads below it reports that."""
+    identities: dict[str, DirectoryIdentity] = {}
     for path in dict.fromkeys(directories):
         try:
-            inodes[path] = os.stat(path).st_ino
+            identities[path] = DirectoryIdentity(os.stat(path).st_ino, _meta_lines(path))
         except OSError:
             continue
-    return inodes
+    return identities
 
 
-def check_directories(inodes: Mapping[str, int]) -> None:
+def _meta_lines(directory: str) -> tuple[bytes, ...]:
+    try:
+        # Something else than a file, as a pipe, has no end and no lines.
+        descriptor = os.open(os.path.join(directory, META_PROPERTIES), os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return ()
+    try:
+        data = os.read(descriptor, META_BYTES_MAX)
+    except OSError:
+        return ()
+    finally:
+        os.close(descriptor)
+    return tuple(sorted(line for line in data.splitlines() if not line.startswith(b"#")))
+
+
+def check_directories(identities: Mapping[str, DirectoryIdentity]) -> None:
     """In a task: makes sure that this machine has the directories of the driver.
 
     Raises:
         StorageError: a directory is missing, or is another one.
     """
-    for path, inode in inodes.items():
-        if inodes_of([path]) != {path: inode}:
+    for path, identity in identities.items():
+        if identities_of([path]) != {path: identity}:
             host = socket.gethostname()
             remedy = "mount it there at the same path, or run again if it was replaced"
             raise StorageError(f"the executor on {host} does not have this directory of the driver: {remedy}", path=path)

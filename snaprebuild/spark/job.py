@@ -45,6 +45,7 @@ from snaprebuild.spark.chunks import (
 )
 from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import EffectCache
+from snaprebuild.spark.executor_directories import identities_of
 from snaprebuild.spark.job_progress import Progress, watched
 from snaprebuild.spark.limited_reads import Outcome, check_keeps_limits, read_with_shares, run_with_shares
 from snaprebuild.spark.packing import RANGES_PER_TASK, TASKS_MAX, pack, task_bytes, tasks_for
@@ -336,7 +337,12 @@ class SparkEngine:
                 yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
 
     def run_partitions(
-        self, function: TaskFunction, items: Sequence[object], sizes: Sequence[int], segments: Sequence[int]
+        self,
+        function: TaskFunction,
+        items: Sequence[object],
+        sizes: Sequence[int],
+        segments: Sequence[int],
+        log_dirs: Iterable[str],
     ) -> Generator[tuple[int, Any]]:
         """Number and outcome of each partition, as they arrive; each is done by one task.
 
@@ -345,12 +351,14 @@ class SparkEngine:
             items: one for each partition, which is numbered from 0.
             sizes: bytes that are read for each, which the progress shows.
             segments: that are opened for each; tasks are packed by both.
+            log_dirs: directories on this machine that have the partitions.
 
         Raises:
             RefusedError, StorageError: the job as a whole failed.
         """
         placed, read_bytes = placed_by_cost(sizes, segments, self._most_tasks())
-        outcomes = self._run_packed(function, dict(enumerate(items)), placed, read_bytes, task_services(self.session))
+        services = replace(task_services(self.session), log_dirs=identities_of(log_dirs))
+        outcomes = self._run_packed(function, dict(enumerate(items)), placed, read_bytes, services)
         try:
             # Closed at once: an error of the caller must not leave settings of the session changed.
             with contextlib.closing(outcomes):

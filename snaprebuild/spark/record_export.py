@@ -27,6 +27,7 @@ from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_task import to_domain_error
 from snaprebuild.spark import read_rows
 from snaprebuild.spark.job import SparkEngine, waves_of
+from snaprebuild.spark.record_tasks import directories_of
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA
 
 __all__ = ["export_on_spark"]
@@ -89,7 +90,8 @@ def _exported(
     sizes = [log.size_bytes for log in logs]
     segments = [len(log.pieces) for log in logs]
     outcomes: dict[int, Any] = {}
-    with contextlib.closing(engine.run_partitions(partial(_run_exports, query, directory), items, sizes, segments)) as arriving:
+    function = partial(_run_exports, query, directory)
+    with contextlib.closing(engine.run_partitions(function, items, sizes, segments, directories_of(logs))) as arriving:
         for number, outcome in arriving:
             if isinstance(outcome, ExportedPartition):
                 _publish(outcome, directory)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -26,12 +27,13 @@ from snaprebuild.consume.record_source import open_record_source
 from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.run import Run
+from snaprebuild.spark.executor_directories import DirectoryIdentity, check_directories, directories_above, identities_of
 from snaprebuild.spark.packing import packed_for_source, source_part_bytes
 from snaprebuild.spark.pushed_filters import time_bounds
 from snaprebuild.spark.record_options import RecordOptions
 from snaprebuild.spark.selected_files import passes, text_of
 
-__all__ = ["RecordTask", "record_tasks", "rows_of_task"]
+__all__ = ["RecordTask", "directories_of", "record_tasks", "rows_of_task"]
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +50,14 @@ class RecordTask:
         plans: ranges that were planned.
         faults: paths that are not read, and why.
         times: that the filters of the query leave.
+        log_dirs: identities of the directories above those of the segments, by path.
     """
 
     logs: tuple[ChosenLog, ...] = ()
     plans: tuple[RecordPlan, ...] = ()
     faults: tuple[tuple[str, str], ...] = ()
     times: TimeBounds = ALL_TIMES
+    log_dirs: Mapping[str, DirectoryIdentity] = field(default_factory=dict)
 
 
 def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordTask]:
@@ -82,7 +86,16 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
     faults = tuple((text_of(each.path), each.message) for each in source.findings if each.leaves_gap)
     tasks = [*([RecordTask(faults=faults)] if faults else []), *_packed(units, options.tasks)]
     times = time_bounds(filters, "timestamp")
-    return [dataclasses.replace(each, times=times) for each in tasks]
+    return [dataclasses.replace(each, times=times, log_dirs=_log_dirs(each)) for each in tasks]
+
+
+def directories_of(logs: Iterable[ChosenLog]) -> list[str]:
+    """The directories on this machine above those of the segments."""
+    return directories_above((piece.store, os.path.dirname(piece.path)) for log in logs for piece in log.pieces)
+
+
+def _log_dirs(task: RecordTask) -> dict[str, DirectoryIdentity]:
+    return identities_of(directories_of([*task.logs, *(plan.log for plan in task.plans)]))
 
 
 def _bytes_of(part: RecordPlan) -> int:
@@ -110,9 +123,11 @@ def rows_of_task(task: RecordTask, options: RecordOptions) -> Iterator[pa.Record
     """The records of a task.
 
     Raises:
+        StorageError: this machine does not have the directories of the driver, whatever the mode.
         FormatError: a batch is damaged, with the mode FAILFAST.
         UsageError, RefusedError, ReadFailedError: as ``plan_partition`` and ``PartitionReader.batches``.
     """
+    check_directories(task.log_dirs)
     query = replace(options.query, times=task.times)
     for path, message in task.faults:
         if query.mode is DamageMode.PERMISSIVE:

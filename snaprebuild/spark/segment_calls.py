@@ -15,6 +15,7 @@ from snaprebuild.errors import RefusedError, StorageError
 from snaprebuild.snapshots.engine.partition_task import PartitionTask, TaskQueue, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import Read, ReadTask
 from snaprebuild.spark import read_rows
+from snaprebuild.spark.task_services import log_directories
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def call_on_segments(engine: SparkEngine, tasks: Sequence[PartitionTask]) -> Non
             calls.append(SegmentCall(len(calls), queue.task.reader, replace(segment, deadline=None)))
             owners.append(queue)
         queue.waiting.clear()
-    outcomes = _outcomes(engine, calls)
+    outcomes = _outcomes(engine, calls, log_directories(task.source for task in tasks))
     for number, queue in enumerate(owners):
         if not queue.is_over:
             queue.take(outcomes[number])
@@ -65,14 +66,14 @@ def call_on_segments(engine: SparkEngine, tasks: Sequence[PartitionTask]) -> Non
             queue.finish()
 
 
-def _outcomes(engine: SparkEngine, calls: Sequence[SegmentCall]) -> dict[int, Any]:
+def _outcomes(engine: SparkEngine, calls: Sequence[SegmentCall], log_dirs: Iterable[str]) -> dict[int, Any]:
     """The result of each call, or its error, by its number."""
     outcomes: dict[int, Any] = {}
     sizes = [call.segment.identity.size_bytes for call in calls]
     failure: RefusedError | StorageError = StorageError("the result of its task did not arrive")
     try:
         if calls:
-            with contextlib.closing(engine.run_partitions(_run_calls, calls, sizes, [1] * len(calls))) as arriving:
+            with contextlib.closing(engine.run_partitions(_run_calls, calls, sizes, [1] * len(calls), log_dirs)) as arriving:
                 outcomes.update(arriving)
     except (RefusedError, StorageError) as error:
         failure = error

@@ -20,7 +20,7 @@ from snaprebuild.findings import Finding, FindingCause
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source, why_skipped
-from snaprebuild.spark.executor_directories import inodes_of
+from snaprebuild.spark.executor_directories import DirectoryIdentity, directories_above, identities_of
 from snaprebuild.spark.packing import packed_for_source, source_part_bytes
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 from snaprebuild.spark.segment_parts import Joint, joints_of
@@ -120,12 +120,12 @@ class Task:
     Attributes:
         files: planned ones; the task reads the present content of their directories in their ranges (``listed_now``).
         planned_directories: of all tasks, for the task that looks for other directories; None for every other task.
-        inodes: of the directories above those of the partitions, by path, where they were listed.
+        log_dirs: identities of the directories above those of the partitions, by path, where they were listed.
     """
 
     files: tuple[FileToRead, ...] = ()
     planned_directories: frozenset[str] | None = None
-    inodes: Mapping[str, int] = field(default_factory=dict)
+    log_dirs: Mapping[str, DirectoryIdentity] = field(default_factory=dict)
 
 
 FilesAndFaults = tuple[list[FileToRead], list[ReadFault]]
@@ -349,6 +349,5 @@ def packed(files: Sequence[FileToRead], tasks: int | None) -> list[Task]:
     """
     of_task = packed_for_source(files, [file.size_bytes + FILE_COST_BYTES for file in files], tasks)
     directories = frozenset(file.directory for file in files)
-    local = {file.directory for file in files if file.store.is_local}
-    inodes = inodes_of(os.path.dirname(path) for path in local if not os.path.ismount(path))
-    return [Task(tuple(each), None if index else directories, inodes) for index, each in enumerate(of_task)]
+    log_dirs = identities_of(directories_above((file.store, file.directory) for file in files))
+    return [Task(tuple(each), None if index else directories, log_dirs) for index, each in enumerate(of_task)]

@@ -16,13 +16,12 @@ from snaprebuild.errors import RefusedError
 from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.spark.arrow_tables import TaskFunction
-from snaprebuild.spark.executor_directories import check_directories, inodes_of
+from snaprebuild.spark.executor_directories import DirectoryIdentity, check_directories, identities_of, is_on_machine
 from snaprebuild.spark.session import is_remote
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits
-from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.s3.request_limits import meters
 
-__all__ = ["TaskServices", "is_speculative", "local_cores", "rated_tasks", "task_services"]
+__all__ = ["TaskServices", "is_speculative", "local_cores", "log_directories", "rated_tasks", "task_services"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +31,13 @@ class TaskServices:
     Attributes:
         io_limits: of the run.
         attempts: at one task that may run at the same time.
-        inodes: of the directories that tasks read, by path.
+        log_dirs: identities of the directories that tasks read, by path.
         stages: that may run at the same time.
     """
 
     io_limits: IoLimits
     attempts: int
-    inodes: Mapping[str, int] = field(default_factory=dict)
+    log_dirs: Mapping[str, DirectoryIdentity] = field(default_factory=dict)
     stages: int = 1
 
     def for_stages(self, count: int) -> TaskServices:
@@ -55,7 +54,7 @@ class TaskServices:
             function: of the tasks of a stage.
             tasks: how many the stage has.
         """
-        return _Limited(function, self.io_limits.share_of(tasks * self.attempts * self.stages), self.inodes)
+        return _Limited(function, self.io_limits.share_of(tasks * self.attempts * self.stages), self.log_dirs)
 
 
 RATED_TASKS = 8
@@ -111,15 +110,13 @@ def task_services(session: SparkSession, sources: Iterable[PartitionSource] = ()
         session: that runs the tasks.
         sources: partitions that they read.
     """
-    return TaskServices(current_limits().io, 2 if is_speculative(session) else 1, inodes_of(_log_directories(sources)))
+    return TaskServices(current_limits().io, 2 if is_speculative(session) else 1, identities_of(log_directories(sources)))
 
 
-def _log_directories(sources: Iterable[PartitionSource]) -> Iterator[str]:
+def log_directories(sources: Iterable[PartitionSource]) -> Iterator[str]:
     """The log directories on this machine, without that of a partition that is a file system of its own."""
     for source in sources:
-        store = source.directory.store
-        base = store.base if isinstance(store, TierStore) else store
-        if base.is_local and not os.path.ismount(source.directory.path):
+        if is_on_machine(source.directory.store) and not os.path.ismount(source.directory.path):
             yield source.log_dir.path
 
 
@@ -137,10 +134,10 @@ def _is_set(session: SparkSession, name: str) -> bool:
 class _Limited:
     function: TaskFunction
     io_limits: IoLimits
-    inodes: Mapping[str, int]
+    log_dirs: Mapping[str, DirectoryIdentity]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        check_directories(self.inodes)
+        check_directories(self.log_dirs)
         meters.counter = _refuse
         current_limits().apply(self.io_limits)
         try:

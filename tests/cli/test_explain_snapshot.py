@@ -89,7 +89,7 @@ def test_a_wrong_field_its_value_and_its_batch(name: str, tmp_path: Path) -> Non
         plant(directory, offset, entries)
     run = explained(directory / snapshot_name(last))
     assert (run.exit_code, run.document["proven_wrong"], run.document["wrong_since_offset"]) == (1, True, first)
-    assert run.document["next_command"].endswith("mixed-0 --set-aside")
+    assert run.document["next_command"].endswith(f"mixed-0 --as-of {AS_OF} --set-aside")
     (entry,) = run.document["entries"]
     expected = entries_at(last)[right.producer_id]
     assert (entry["producer_id"], entry["deciding_field"], entry["wrong_since_offset"]) == (right.producer_id, name, first)

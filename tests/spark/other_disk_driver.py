@@ -30,7 +30,7 @@ def main(logs: str) -> None:
             except SnaprebuildError as error:
                 answers[name] = f"{error.exit_code}\n{error}"
         register(session)
-        for name in ("kafka_batch_headers", "kafka_producer_snapshot"):
+        for name in ("kafka_batch_headers", "kafka_producer_snapshot", "kafka_records"):
             try:
                 answers[name] = str(session.read.format(name).load(logs).count())
             except PySparkException as error:

@@ -37,7 +37,8 @@ def test_no_file_seems_to_be_deleted(tmp_path: Path, there: str) -> None:
     environment = {"PYSPARK_PYTHON": str(python)}
     driver = started_driver("other_disk_driver.py", [logs], tmp_path, master="local[2]", environment=environment)
     answers = reported(driver)
-    assert list(answers) == ["scan", "plan", "verify", "verify by rows", "kafka_batch_headers", "kafka_producer_snapshot"]
+    sources = ["kafka_batch_headers", "kafka_producer_snapshot", "kafka_records"]
+    assert list(answers) == ["scan", "plan", "verify", "verify by rows", *sources]
     for answer in answers.values():
         assert answer.startswith("5\n")
         assert f"{logs}: the executor on " in answer

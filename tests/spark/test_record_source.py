@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_filters import EqualTo, GreaterThanOrEqual, LessThan
 
 from snaprebuild.consume.record_query import TimeBounds
-from snaprebuild.errors import ReadFailedError, UsageError
+from snaprebuild.errors import ReadFailedError, StorageError, UsageError
 from snaprebuild.library.record_stream import records
 from snaprebuild.spark import record_tasks, register
 from snaprebuild.spark.arrow_tables import ddl
@@ -187,6 +187,23 @@ def test_wrong_options_are_refused(name: str) -> None:
         reader_of(MIXED, **options)
 
 
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize("place", ["logs", "remote"])
+def test_a_task_needs_the_directory_of_the_driver(tmp_path: Path, place: str, mode: str) -> None:
+    """Also with a mode that leaves out what cannot be read: otherwise a host without the share would have no rows."""
+    files = shutil.copytree(MIXED if place == "logs" else TIERED, tmp_path / "files")
+    paths, options = (
+        ((files,), {}) if place == "logs" else ((), {"remote": str(files / "remote"), "metadataLog": str(files / "logs")})
+    )
+    reader = reader_of(*paths, mode=mode, **options)
+    tasks = reader.partitions()
+    assert [rows for task in tasks for rows in reader.read(task)]
+    files.rename(tmp_path / "elsewhere")
+    for task in tasks:
+        with pytest.raises(StorageError, match="does not have this directory of the driver"):
+            list(reader.read(task))
+
+
 def test_a_timestamp_counts_before_offsets() -> None:
     """As in Spark's Kafka source: one for all partitions, then those of each partition, then offsets, which are not even looked at."""
     rows = [row for row in own(MIXED) if row["topic"] == "logappend"]
@@ -204,6 +221,9 @@ def test_a_timestamp_counts_before_offsets() -> None:
         found = in_order(rows_of(reader_of(MIXED, subscribe="logappend", columns=",".join(COLUMNS), **options)))
         assert found == expected != []
         assert len(found) < len(rows)
+    reversed_times = {"startingOffsetsByTimestamp": by_partition["endingOffsetsByTimestamp"], "endingTimestamp": str(early)}
+    with pytest.raises(UsageError, match=f"the range of logappend-0 begins at {late} ms and ends before, at {early} ms"):
+        rows_of(reader_of(MIXED, subscribe="logappend", **reversed_times))
     with pytest.raises(UsageError, match="starting_offsets_by_timestamp: lacks plain-0, which is selected"):
         reader_of(MIXED, subscribe="logappend,plain", startingOffsetsByTimestamp='{"logappend":{"0":5}}').partitions()
 

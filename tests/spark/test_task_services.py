@@ -75,16 +75,26 @@ def test_cores_of_this_machine(master: str, cores: int | None) -> None:
     assert local_cores(session(master=master)) == cores
 
 
-@pytest.mark.parametrize("becomes", ["another", "missing"])
+META = "#{date}\nversion=1\nnode.id={node_id}\ncluster.id=x\n"
+
+
+@pytest.mark.parametrize("becomes", ["another", "missing", "that of another broker"])
 def test_an_executor_needs_the_directory_of_the_driver(tmp_path: Path, becomes: str) -> None:
-    """Not another one of the same name, in which files seem to be deleted."""
+    """Not another one of the same name, in which files seem to be deleted. The roots of two disks have the same inode."""
     logs = tmp_path / "logs"
     (logs / "t-0").mkdir(parents=True)
     (logs / "t-0" / f"{0:020d}.log").touch()
+    meta = logs / "meta.properties"
+    meta.write_text(META.format(date="Mon", node_id=1))
     task = task_services(session(), open_source((str(logs),)).partitions).wrap(iter, 1)  # type: ignore[arg-type]
     try:
         assert list(task([])) == []
-        logs.rename(tmp_path / "elsewhere")
+        meta.write_text(META.format(date="Tue", node_id=1))
+        assert list(task([])) == [], "its broker wrote the file again"
+        if becomes == "that of another broker":
+            meta.write_text(META.format(date="Mon", node_id=2))
+        else:
+            logs.rename(tmp_path / "elsewhere")
         if becomes == "another":
             (logs / "t-0").mkdir(parents=True)
         with pytest.raises(StorageError, match="does not have this directory of the driver"):

@@ -233,7 +233,7 @@ def test_copies_that_all_go_need_another_run(tmp_path: Path, monkeypatch: pytest
     shutil.copytree(STORES[layout], store, dirs_exist_ok=True)
     monkeypatch.setattr(sys.modules[__name__], "in_json", snaprebuild)
     text = run_while_deleting(monkeypatch, verb, layout, store, files)
-    assert "could not be read: deleted or changed meanwhile." in text.stdout
+    assert "could not be read: deleted or changed meanwhile." in text.text
     assert "Next: run this command again.\n" in text.stdout
 
 

@@ -12,7 +12,7 @@ from command import in_json, snaprebuild
 from log_dirs import batch, batch_positions, record, snapshot_bytes, write_partition
 from manifests import AIVEN, FIXTURES, REPOSITORY
 from schema_validator import Draft202012Validator
-from sentences import AGAIN
+from sentences import AGAIN, NOT_REPLACED
 from tier_example import MS, written
 from tiers import TOPIC_ID, Copy, id_text, write_tier
 
@@ -807,7 +807,7 @@ def test_log_directories_get_the_topic_and_undo_takes_it_back(tmp_path: Path) ->
     run = in_json("tier metadata", *words_of(tmp_path))
     assert (run.exit_code, run.document["receipt"]) == (0, str(tmp_path / "receipt.jsonl"))
     refused = snaprebuild("tier", "metadata", *words_of(tmp_path, "--dry-run"))
-    assert (refused.exit_code, "receipt.jsonl: already exists and is not replaced" in refused.stderr) == (3, True)
+    assert (refused.exit_code, f"receipt.jsonl: {NOT_REPLACED}" in refused.stderr) == (3, True)
     (written,) = run.document["log_dirs"]
     assert (written["partition"], written["node_id"], written["records"]) == (0, 1, 28)
     topic_id = (LOST / "node1" / "__remote_log_metadata-0" / "partition.metadata").read_bytes()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from formats.broker.broker_files import Properties
-from formats.partition.partition_metadata import uuid_to_text
+from formats.partition.partition_metadata import uuid_text_or_none
 from snaprebuild.broker.fates import Fate
 from snaprebuild.broker.leadership import MustNotLead, unfit_replica
 from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan_answer
@@ -155,7 +155,7 @@ def _log_dir(log_dir: LogDirScan) -> ScannedLogDir:
         path=state.path,
         node_id=state.node_id,
         cluster_id=state.cluster_id,
-        directory_id=None if state.directory_id is None else uuid_to_text(state.directory_id),
+        directory_id=uuid_text_or_none(state.directory_id),
         cluster_kind=kind_of(state.meta),
         broker_epoch=log_dir.broker_epoch,
         broker_epoch_source=log_dir.broker_epoch_source,
@@ -173,7 +173,7 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
         **names_of(directory),
         path=directory.path,
         log_dir=source.log_dir.path,
-        topic_id=None if partition.topic_id is None else uuid_to_text(partition.topic_id),
+        topic_id=uuid_text_or_none(partition.topic_id),
         form=directory.name.form.name.lower(),
         topic_kind=source.topic_kind,
         is_compacted=source.is_compacted,

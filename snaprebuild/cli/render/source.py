@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 
-from formats.partition.partition_metadata import uuid_to_text
+from formats.partition.partition_metadata import uuid_text_or_none
 from snaprebuild.cli.answer import given_words
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.status import judgement_lines, nothing_read
@@ -90,8 +90,8 @@ def _checked_replica(checked: CheckedSource) -> doc.ClusterSourceReplica:
         path=log.path,
         node_id=state.node_id,
         cluster_id=state.cluster_id,
-        directory_id=None if state.directory_id is None else uuid_to_text(state.directory_id),
-        topic_id=None if log.topic_id is None else uuid_to_text(log.topic_id),
+        directory_id=uuid_text_or_none(state.directory_id),
+        topic_id=uuid_text_or_none(log.topic_id),
         log_end_offset=log.log_end_offset,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
+from formats.partition.partition_metadata import uuid_from_text, uuid_text_or_none, uuid_to_text
 from snaprebuild.broker.status import counted_status
 from snaprebuild.cli.answer import COPIES, given_words, repeated_words, selects_nothing
 from snaprebuild.cli.printing import newest_run_text, print_table, print_text, print_undo
@@ -47,7 +47,7 @@ UNDONE_EFFECT = (
 def _id_labels(topics: Iterable[tuple[str, str]]) -> dict[tuple[str, str | None], str]:
     """``id_labels`` of topics whose ids are texts."""
     labels = id_labels((topic, uuid_from_text(topic_id)) for topic, topic_id in topics)
-    return {(topic, None if topic_id is None else uuid_to_text(topic_id)): label for (topic, topic_id), label in labels.items()}
+    return {(topic, uuid_text_or_none(topic_id)): label for (topic, topic_id), label in labels.items()}
 
 
 # ---------------------------------------------------------------------------------------------------------------- inventory

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import msgspec
 
-from formats.partition.partition_metadata import uuid_to_text
+from formats.partition.partition_metadata import uuid_text_or_none, uuid_to_text
 from formats.remote.aiven_key import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cli.answer import EXPIRY, given_words, repeated_words, selects_nothing
@@ -183,7 +183,7 @@ def _partition(partition: PartitionUpload, prefix: str) -> doc.UploadedPartition
     return doc.UploadedPartition(
         **names_of(partition.source.directory),
         path=partition.source.directory.path,
-        topic_id=None if partition.topic_id is None else uuid_to_text(partition.topic_id),
+        topic_id=uuid_text_or_none(partition.topic_id),
         metadata_partition=partition.metadata_partition,
         uploader=partition.uploader,
         **_identity(partition.identity),
@@ -208,7 +208,7 @@ def _segment(partition: PartitionUpload, segment: SegmentUpload, prefix: str) ->
         segment_bytes=segment.segment_bytes,
         action=segment.action,
         reason=segment.reason,
-        segment_id=None if segment.segment_id is None else uuid_to_text(segment.segment_id),
+        segment_id=uuid_text_or_none(segment.segment_id),
         key=key,
         took_over=None if segment.took_over is None else _claim(segment.took_over),
         announced=segment.announced,
@@ -233,10 +233,9 @@ class _Identity(TypedDict):
 
 
 def _identity(broker: BrokerIdentity | UploadClaim) -> _Identity:
-    directory_id = broker.directory_id
     return {
         "node_id": broker.node_id,
-        "directory_id": None if directory_id is None else uuid_to_text(directory_id),
+        "directory_id": uuid_text_or_none(broker.directory_id),
         "broker_epoch": broker.broker_epoch,
     }
 
