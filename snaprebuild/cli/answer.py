@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from formats.partition.file_names import FileKind, parse_file_name, segment_file_name
-from snaprebuild.cli.findings_text import changed_meanwhile, failed_and_damaged, skipped_text, unread_text
+from snaprebuild.cli.findings_text import failed_and_damaged, skipped_text, unread_text
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb_command import setting_words
 from snaprebuild.cli.view import AGAIN, RUN_AGAIN, Advice, Answer
@@ -106,12 +106,13 @@ def _after_correction(words: Sequence[str], findings: Iterable[Finding], *, is_t
 
     Args:
         words: of the command that would follow otherwise; empty without one.
-        findings: of the result.
+        findings: of the result, at least one about something that could not be read.
         is_this: that command is the one that was just run.
     """
-    unread = [each for each in findings if each.is_unread]
-    if changed_meanwhile(unread) and not any(each.severity == Severity.DAMAGED for each in unread):
+    gaps = [each for each in findings if each.leaves_gap]
+    if all(each.cause is FindingCause.CHANGED_MEANWHILE for each in gaps):
         return RUN_AGAIN
+    unread = [each for each in gaps if each.is_unread]
     if not words or is_this or not all(each.cause is FindingCause.OFFLINE_LOG_DIR for each in unread):
         return AGAIN
     return Advice("correct what stderr lists and run this command again, or go on without it", (*words, *setting_words()))

@@ -610,7 +610,7 @@ class RemotePartition:
         Returns:
             Whether any was left out.
         """
-        candidates = list(copies)
+        candidates = [each for each in copies if each.segment_id in self.copies]
         if not candidates:
             return False
         lowest = self._lowest_present()

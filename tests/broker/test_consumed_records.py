@@ -86,7 +86,7 @@ def first_on_disk(partition: Path) -> int:
     return min(int(path.stem) for path in partition.glob("*.log"))
 
 
-@pytest.mark.parametrize("version", [pytest.param("3.9.2", marks=pytest.mark.night), "4.3.1"])
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
 def test_the_records_of_remote_storage_are_those_of_a_consumer(version: str, tmp_path: Path) -> None:
     """The broker serves what it has deleted from its disk from its ``LocalTieredStorage``. Two transactions hang at the end of the log."""
     topic = "old"

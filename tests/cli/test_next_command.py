@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import pytest
 from command import Run, in_json, snaprebuild
 from every_verb import VERBS, filled, written
@@ -26,6 +27,9 @@ from sentences import (
     SEGMENT_REMEDY,
 )
 
+from snaprebuild.cli import view
+from snaprebuild.cli.answer import answer_and_next
+from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.shell_words import program_command
 
 STEPS_MAX = 6
@@ -96,6 +100,18 @@ def test_incomplete(tmp_path: Path) -> None:
     assert ran.text.startswith(f"{ONE_PATH_UNREAD}")
     assert next_words(ran) == [AGAIN]
     assert next_words(snaprebuild("scan", logs, "--topic", "logappend"))[0] == "plan"
+
+
+@pytest.mark.parametrize("severity", Severity)
+def test_after_a_file_that_vanished_another_finding_is_corrected_first(severity: Severity) -> None:
+    """Where anything else leaves a gap in the result, the advice is never that another run alone helps."""
+    vanished = Finding("busy-log", Severity.NOTE, "/a-0", "gone", is_unread=True, cause=FindingCause.CHANGED_MEANWHILE)
+    other = Finding("code", severity, "/b-0", "message")
+    with click.Context(click.Command("scan"), info_name="scan"):
+        _, alone = answer_and_next("", [], [vanished])
+        _, both = answer_and_next("", [], [vanished, other])
+    assert alone == view.RUN_AGAIN
+    assert both == (view.AGAIN if severity > Severity.FINDING else view.RUN_AGAIN)
 
 
 def test_blocked_for_a_reason_that_a_rebuild_does_not_remove(tmp_path: Path) -> None:

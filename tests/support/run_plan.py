@@ -44,7 +44,7 @@ UNKNOWN_SECONDS = {"quick": 0.05, "full": 2.0, "night": 2.0}
 """Of a test that was never timed here, by its tier."""
 LONG_SECONDS = 20.0
 UNKNOWN_SECONDS_OF = {"broker": LONG_SECONDS, "kafka": 5.0, "spark": 5.0, "release": 5.0}
-"""The same of a test with such a mark."""
+"""Of a test with such a mark that was never timed here, unless its tier has more."""
 LONG_FILES = {
     *("tests/cli/test_undo_killed.py", "tests/deploy/test_ansible.py", "tests/deploy/test_python_packages.py"),
     *("tests/faults/test_s3_faults.py", "tests/spark/test_cluster.py", "tests/spark/test_dynamic_allocation.py"),

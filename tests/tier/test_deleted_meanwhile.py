@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +150,27 @@ def test_finished_copies_that_go_before_the_replay(
     ran = in_json("tier audit", store, "--metadata-log", FOLLOWER / "node1", "--level", level, "--jobs", 1, *AS_OF)
     assert ran.exit_code == exit_code
     assert ran.codes.get("tier-deleted-meanwhile", 0) == (exit_code == 0)
+
+
+@pytest.mark.parametrize("level", ["structure", "reachable", "full", "records"])
+@pytest.mark.parametrize("second", ["_replay_present", "check_records"])
+def test_copies_that_go_at_two_moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str, level: str) -> None:
+    """A copy that was left out before the ends of segments were read is not read, and not left out, a second time."""
+    store = copied(tmp_path, "local")
+    with monkeypatch.context() as patched:
+        for place, moment in enumerate(("_read_without_replay", second)):
+            files, step = files_of(store, place), getattr(audit, moment)
+
+            def delete_and_go_on(*words: Any, files: list[Path] = files, step: Callable[..., Any] = step) -> Any:
+                for path in files:
+                    path.unlink(missing_ok=True)
+                return step(*words)
+
+            patched.setattr(audit, moment, delete_and_go_on)
+        meanwhile = in_json("tier audit", store, "--level", level, "--jobs", 1, *AS_OF)
+    assert meanwhile.codes["tier-deleted-meanwhile"] == 1
+    afterwards = in_json("tier audit", store, "--level", level, "--jobs", 1, *AS_OF)
+    assert answers(meanwhile)[:2] == answers(afterwards)[:2]
 
 
 @pytest.mark.parametrize("level", ["structure", "reachable", "full", "records"])

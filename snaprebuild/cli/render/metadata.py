@@ -237,7 +237,7 @@ def _print_security(image: MetadataImage) -> None:
     _print_table("Delegation tokens", ("token", "owner", "requester", "renewers", "expires"), rows)
     rows = []
     for entity, values in sorted(image.client_quotas.items(), key=lambda each: [(kind, of or "") for kind, of in each[0]]):
-        subject = ", ".join(f"{kind} {of or '(default)'}" for kind, of in entity)
+        subject = ", ".join(f"{kind} {'(default)' if of is None else of}" for kind, of in entity)
         rows += [(subject, name, f"{value:g}") for name, value in sorted(values.items())]
     _print_table("Quotas", ("of", "quota", "value"), rows, right=("value",))
 

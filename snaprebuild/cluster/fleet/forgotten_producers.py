@@ -34,7 +34,7 @@ def forgotten_producer_findings(partitions: Iterable[LeaderSet], fleet: ScannedF
 
 
 def _forgotten(mine: ScannedReplica, replicas: Sequence[ScannedReplica], brokers: Mapping[int, ScannedBroker]) -> str | None:
-    """Entries of another replica; None for none. The state of a live broker is in its memory."""
+    """What this replica has forgotten and another one knows, as a clause; None for nothing. A live broker has its state in memory."""
     newest = mine.newest_snapshot
     if newest is None or mine.is_running:
         return None

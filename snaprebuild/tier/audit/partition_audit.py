@@ -151,7 +151,7 @@ class CopyAudit:
 
     @property
     def snapshot_name(self) -> str:
-        """Topic and partition, for messages."""
+        """The snapshot by the id of its segment, for messages."""
         return f"the snapshot of the segment {uuid_to_text(self.copy.segment_id)}"
 
     def settle(self, verdict: SnapshotVerdict, reason: str) -> None:
@@ -278,6 +278,7 @@ class PartitionAudit:
         if not self.remote.leave_out_deleted([each.copy for each in copies]):
             return False
         self.copies = [each for each in self.copies if each.copy.segment_id in self.remote.copies]
+        self.readable = [each for each in self.readable if each.copy.segment_id in self.remote.copies]
         return True
 
     def damaged(self, offset: int | None) -> None:

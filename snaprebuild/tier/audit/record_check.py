@@ -108,16 +108,17 @@ class _RecordTask(PartitionTask):
         super().__init__(remote.source(directory), TaskOutcome(), partial(read_tasks, directory, check_crc=True))
         self.size_bytes = sum(each.log.identity.size_bytes for each in directory.segments)
         self._audit = audit
+        self._copies = audit.readable
         self._next = 0
         audit.records_read = 0
 
     def take(self, summary: _CopyRecords) -> bool:  # type: ignore[override]  # it is what ``_read_copies`` gives
         """Takes what the records of the next copy are. False if a limit ended the read."""
         audit = self._audit
-        each = audit.readable[self._next]
+        each = self._copies[self._next]
         audit.records_read = (audit.records_read or 0) + summary.records
         if summary.limit is not None:
-            left = pluralize(len(audit.readable) - self._next, "copy", "copies")
+            left = pluralize(len(self._copies) - self._next, "copy", "copies")
             message = f"{summary.limit}: the records of {left} were not decoded, or not all"
             audit.add_finding("tier-limit", Severity.FINDING, message, each.copy.start_offset, is_unread=True)
             return False
@@ -140,7 +141,7 @@ class _RecordTask(PartitionTask):
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
         """The worker of a copy died, or none can be started: the records of this copy and of those after it were not decoded."""
-        for each in self._audit.readable[self._next :]:
+        for each in self._copies[self._next :]:
             self._audit.findings.append(fault_finding(self._audit.remote.place, each.copy, error.message, is_unread=True))
 
 

@@ -101,7 +101,7 @@ class SegmentLine(_Line, frozen=True, tag="segment"):
     cuts: tuple[int, ...]
     """Offsets inside it at which it was cut in pieces."""
     is_last: bool
-    """The range was the last one of its partition."""
+    """The segment was the last one of its partition."""
     end_offset: int | None
     """Offset after its last batch; null if its batches do not end where the object does."""
     until: int | None
