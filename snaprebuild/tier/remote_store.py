@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -337,12 +337,21 @@ def refuse_without_copies(tier: Tier, findings: Iterable[Finding], selection: Se
     raise UsageError(f"has no copy of a segment{narrowed}{hint}{others}", path=tier.base.path)
 
 
-def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
+def _is_never_removed(_: TopicIdPartition, __: RemoteLogs) -> bool:
+    return False
+
+
+def list_store(
+    access: StoreAccess,
+    stores: S3Settings,
+    is_removed: Callable[[TopicIdPartition, RemoteLogs], bool] = _is_never_removed,
+) -> Tier:
     """Lists a store and reads the metadata logs; an empty store is no error.
 
     Args:
         access: to the store.
         stores: how the object stores are reached that the metadata logs are in.
+        is_removed: whether the topic of a partition was removed, so that nobody needs the records of its copies.
 
     Raises:
         UsageError: there is no partition of ``__remote_log_metadata``.
@@ -360,6 +369,7 @@ def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
         notes = [records.note(access.running.servers)]
     unknown = UnknownObjects(keeps_objects=access.keeps_unknown)
     partitions, unanswered = list_partitions(access.root, logs, access.key_prefix, unknown)
+    existing = [each for each in partitions if not is_removed(each.id, logs)]
     has_metadata = access.records_place is not None
     return Tier(
         base=access.root,
@@ -370,7 +380,7 @@ def list_store(access: StoreAccess, stores: S3Settings) -> Tier:
         unknown=unknown,
         unanswered=unanswered,
         private_keys=access.private_keys,
-        findings=[*notes, *findings, *_cut_off_findings(logs, partitions, access.root.path)],
+        findings=[*notes, *findings, *_cut_off_findings(logs, existing, access.root.path)],
         stores=stores,
     )
 

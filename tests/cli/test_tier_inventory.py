@@ -536,6 +536,21 @@ def test_a_topic_that_was_removed(tmp_path: Path) -> None:
     assert "2030-03-17 17:46:40 UTC" in run.messages("tier-topic-removed")
 
 
+def test_nobody_needs_the_records_of_a_topic_that_was_removed(tmp_path: Path) -> None:
+    """Where the first records of the metadata topic are gone, copies without a record are missed; not those of a removed topic."""
+    kept = Path(shutil.copytree(REAL / "node1", tmp_path / "kept"))
+    removed = removed_topic(tmp_path / "removed", end_of_metadata(REAL / "node1"))
+    (log,) = (removed / "__cluster_metadata-0").glob("*.log")
+    log.write_bytes(with_last_timestamp(log.read_bytes(), batch_positions(log)[-1], 1_900_000_000_000))
+    for node in (kept, removed):
+        (node / "log-start-offset-checkpoint").write_text("0\n2\npayments 0 0\n__remote_log_metadata 0 2\n")
+    codes = [
+        in_json("tier inventory", REAL / "remote", "--metadata-log", each, "--metadata", each).codes for each in (kept, removed)
+    ]
+    gone = [(each.get("tier-record-gone", 0), each.get("tier-topic-removed", 0)) for each in codes]
+    assert gone == [(1, 0), (0, 1)]
+
+
 def with_last_timestamp(data: bytes, position: int, timestamp_ms: int) -> bytes:
     """The batch at a position with another time, and its checksum."""
     changed = bytearray(data)

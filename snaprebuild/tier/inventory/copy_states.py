@@ -17,7 +17,7 @@ from snaprebuild.tier.remote_log import RemoteLogs
 from snaprebuild.tier.remote_partition import ICEBERG_LACKS, RemoteCopy, RemotePartition
 from snaprebuild.tier.remote_store import CopyState, unrecorded_states
 
-__all__ = ["CopyStanding", "TopicEvidence", "modified_ms_of", "standing_of_copies"]
+__all__ = ["CopyStanding", "TopicEvidence", "modified_ms_of", "proven_removal", "standing_of_copies"]
 
 NS_PER_MS = 1_000_000
 
@@ -80,7 +80,7 @@ def standing_of_copies(remote: RemotePartition, logs: RemoteLogs, topics: TopicE
         logs: the metadata log.
         topics: what the metadata log of the cluster shows.
     """
-    removal = _proven_removal(remote.id, logs, topics)
+    removal = proven_removal(remote.id, logs, topics)
     unrecorded = [copy.segment_id for copy in remote.copies.values() if copy.record is None]
     states = unrecorded_states(logs, remote.id, unrecorded, verified=remote.verified)
     standings = {}
@@ -92,7 +92,7 @@ def standing_of_copies(remote: RemotePartition, logs: RemoteLogs, topics: TopicE
     return standings
 
 
-def _proven_removal(partition: TopicIdPartition, logs: RemoteLogs, topics: TopicEvidence) -> TopicRemoval | None:
+def proven_removal(partition: TopicIdPartition, logs: RemoteLogs, topics: TopicEvidence) -> TopicRemoval | None:
     """The removal of a topic, if no record of a copy is as late: such a record contradicts the removal."""
     removal = topics.removals.get(partition.topic_id)
     if removal is None or logs.copied_ms.get(partition.topic_id, -1) >= removal.timestamp_ms:

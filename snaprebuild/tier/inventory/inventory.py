@@ -38,7 +38,7 @@ from snaprebuild.tier.inventory.bucket_report import (
     read_bucket,
     report_of,
 )
-from snaprebuild.tier.inventory.copy_states import CopyStanding, TopicEvidence, modified_ms_of, standing_of_copies
+from snaprebuild.tier.inventory.copy_states import CopyStanding, TopicEvidence, modified_ms_of, proven_removal, standing_of_copies
 from snaprebuild.tier.inventory.key_rows import KeyRow, KeyRows
 from snaprebuild.tier.inventory.metadata_topic_report import metadata_topic_findings, metadata_topic_report
 from snaprebuild.tier.inventory.model import (
@@ -115,7 +115,13 @@ def tier_inventory(
     """
     root = access.root
     now_ms = time.time_ns() // NS_PER_MS if as_of_ms is None else as_of_ms
-    tier = list_store(dataclasses.replace(access, keeps_unknown=on_key is not None), stores)
+    topic_findings: list[Finding] = []
+    topics = _topic_evidence(cluster, topic_findings)
+    tier = list_store(
+        dataclasses.replace(access, keeps_unknown=on_key is not None),
+        stores,
+        lambda partition, logs: proven_removal(partition, logs, topics) is not None,
+    )
     findings = tier.findings
     metadata_topic = None if cluster is None else metadata_topic_report(cluster.image)
     if metadata_topic is not None:
@@ -128,8 +134,8 @@ def tier_inventory(
     if bucket is not None:
         selected = [each for each in tier.partitions.values() if selection.takes_partition(each.topic, each.partition)]
         findings += note_archived(root.path, bucket, [copy for each in selected for copy in each.copies])
-    taken = _taken(tier, selection, _topic_evidence(cluster, findings), keys, now_ms)
-    findings += taken.findings
+    taken = _taken(tier, selection, topics, keys, now_ms)
+    findings += [*topic_findings, *taken.findings]
     if bucket is not None and contents is None:
         contents = read_bucket(bucket, selection, access.key_prefix)  # last, where a limit of the run matters least
     if keys is not None and not selection.is_narrowed:
