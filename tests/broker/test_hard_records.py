@@ -292,7 +292,7 @@ def size_of(node: KafkaNode, name: str) -> int:
     return sum(each.stat().st_size for each in (node.log_dir / f"{name}-0").glob("*.log"))
 
 
-@pytest.mark.parametrize("version", ["2.7.2", pytest.param("3.9.2", marks=pytest.mark.night), "4.3.1"])
+@pytest.mark.parametrize("version", [*(pytest.param(each, marks=pytest.mark.night) for each in ("2.7.2", "3.9.2")), "4.3.1"])
 def test_hard_logs(version: str, tmp_path: Path) -> None:
     with KafkaNode(tmp_path / "node", version=version, tiering=False, settings=SETTINGS) as node:
         node.start()

@@ -86,7 +86,10 @@ def generated(seed: int, tmp_path: Path) -> GeneratedDirectory:
     return generate(seed, tmp_path / str(seed))
 
 
-@pytest.mark.parametrize("seeds", [range(30), pytest.param(range(30, 400), marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "seeds",
+    [range(30), pytest.param(range(30, 160), marks=pytest.mark.full), pytest.param(range(160, 400), marks=pytest.mark.night)],
+)
 def test_generated_directories_are_read_as_record_by_record(seeds: range, tmp_path: Path) -> None:
     """Each isolation, and ranges that begin and end in the middle of batches and transactions."""
     seen = Counter[str]()

@@ -462,7 +462,7 @@ def named_receipt(receipt: Path, parts: list[Path], *, is_lost: bool) -> Path | 
     return parts[0].parent if any(map(has_a_line, parts)) else None
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.full), 29])
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.night), pytest.param(5, marks=pytest.mark.full), 29])
 @pytest.mark.parametrize("is_lost", [False, True], ids=["by the receipt", "by the directory of the parts"])
 @pytest.mark.parametrize("attempts", [1, 2])
 @pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "--out"])
