@@ -347,8 +347,7 @@ def _gzip_parts(data: bytes | bytearray, position: int) -> Iterator[bytes]:
                 end = yield from _gzip_member(view, begin, read_bytes)
             except zlib.error as error:
                 raise BadValueError("gzip data", position=position, found=str(error)) from None
-            empty = EMPTY_GZIP_MEMBERS.match(data, end)
-            begin = _end_of_gzip_header(data, empty.end() if empty else end)
+            begin = _end_of_gzip_header(data, _end_of_empty_members(data, end))
             read_bytes = GZIP_READ_BYTES_LEAST
 
 
@@ -379,6 +378,13 @@ def _gzip_member(view: memoryview, at: int, read_bytes: int) -> Generator[bytes,
     if view[at:end] != (checksum | (size_bytes & 0xFFFFFFFF) << 32).to_bytes(GZIP_TRAILER_BYTES, "little"):
         raise zlib.error("a wrong checksum or size of a member")
     return end
+
+
+def _end_of_empty_members(data: bytes | bytearray, at: int) -> int:
+    """Where the members without content from a position on end. They are passed over at once: a million of them fit into a batch."""
+    while (empty := EMPTY_GZIP_MEMBERS.match(data, at)) is not None:
+        at = empty.end()
+    return at
 
 
 def _end_of_gzip_header(data: bytes | bytearray, at: int) -> int | None:
@@ -418,8 +424,8 @@ GZIP_HEADER_CHECKSUM_BYTES = 2
 
 GZIP_TRAILER_BYTES = 8
 
-EMPTY_GZIP_MEMBERS = re.compile(rb"(?:\x1f\x8b\x08\0.{6}\x03\0\0{8})++", re.DOTALL)
-"""Passed over at once: a million of them fit into a batch. A pattern that may go back keeps 160 bytes for each."""
+EMPTY_GZIP_MEMBERS = re.compile(rb"(?:\x1f\x8b\x08\0.{6}\x03\0\0{8}){1,4096}", re.DOTALL)
+"""A match keeps 160 bytes for each member, so that their number is limited. It is not possessive: Python 3.11.2 matches that wrongly."""
 
 GZIP_READ_BYTES_LEAST = 64
 """Bytes that are read at first of a member after another one. zlib copies what it does not need, and members may have 20 bytes each."""

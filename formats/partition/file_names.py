@@ -166,7 +166,7 @@ _WHOLE_NAMES = {
 _KRAFT_CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})(?:\.checkpoint(\.deleted)?|-[0-9]+(\.checkpoint\.part))")
 
 # Digits of any script, as Java accepts them, but for those beyond U+FFFF, which Java sees as two characters.
-_LONG = re.compile(r"[+-]?(?:(?![\U00010000-\U0010ffff])\d)++")
+_LONG = re.compile(r"[+-]?[^\D\U00010000-\U0010ffff]+")
 
 _SEGMENT_ENDINGS = (*(kind.value for kind in _SEGMENT_KINDS), FileSuffix.CLEANED.value, FileSuffix.SWAP.value)
 

@@ -81,6 +81,7 @@ def test_builders(build: object, ending: str) -> None:
         ("٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٠٤٢.snapshot", 42),
         # Two characters of Java, of which neither is a digit (Character.digit of a char).
         ("\U0001d7d8\U0001d7d9.snapshot", None),
+        ("22\U0001d7d8.snapshot", None),
     ],
 )
 def test_misnamed_snapshots(name: str, offset: int | None) -> None:

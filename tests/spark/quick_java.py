@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyspark
 from manifests import REPOSITORY
 from waiting import SECONDS_MAX
 
@@ -42,6 +41,8 @@ def with_archive() -> str:
 
     Java looks at nothing in an archive that is not of its jars, and then loads its classes from those.
     """
+    import pyspark  # the quick tier has none
+
     jars = Path(pyspark.__path__[0], "jars")
     java = subprocess.run(["java", "-version"], capture_output=True, check=True).stderr
     name = hashlib.sha256(f"{jars} {jars.stat().st_mtime_ns} {pyspark.__version__}".encode() + java).hexdigest()[:12]

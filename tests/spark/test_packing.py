@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snaprebuild.spark import arrow_tables, packing
-from snaprebuild.spark.arrow_tables import mapped_in_tasks
+from snaprebuild.spark import packing
 from snaprebuild.spark.packing import (
     TASK_BYTES_MAX,
     TASK_BYTES_MIN,
@@ -111,6 +110,9 @@ def numbers_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 @pytest.mark.parametrize("most_bytes", [1 << 22, -1], ids=["with the function", "in a shuffle"])
 def test_a_task_gets_its_rows_and_no_others(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, most_bytes: int) -> None:
     """Also a task without any."""
+    from snaprebuild.spark import arrow_tables  # the quick tier has no pyspark
+    from snaprebuild.spark.arrow_tables import mapped_in_tasks
+
     monkeypatch.setattr(arrow_tables, "WITH_FUNCTION_BYTES", most_bytes)
     slots_of_rows = [2, 0, 2, 4, 0, 2]
     table = pa.table({"slot": pa.array(slots_of_rows, pa.int32()), "number": pa.array(range(6), pa.int64())})
