@@ -236,7 +236,7 @@ def _plain_head(head: bytes) -> bytes:
 
 
 def _lz4_blocks(read: Callable[[int], bytes | bytearray], magic: int, position: int) -> Iterator[bytes]:
-    """What the blocks of the first frame have: each is decompressed as a frame of its own. cramjam copies what it decompresses.
+    """The content of the blocks of the first frame: each is decompressed as a frame of its own. cramjam copies what it decompresses.
 
     Raises:
         BadValueError: the frame does not follow its format, or Kafka's consumer refuses it. What came before was given.
@@ -329,7 +329,7 @@ def _check_next_stream(data: bytes | bytearray, at: int, position: int) -> None:
 
 
 def _gzip_parts(data: bytes | bytearray, position: int) -> Iterator[bytes]:
-    """What the members of a gzip stream have, in parts of at most 64 KiB.
+    """The content of the members of a gzip stream, in parts of at most 64 KiB.
 
     Bytes after a member that begin no other one are ignored, and so are flags of a header that are reserved. Source:
     ``GZIPInputStream.readTrailer``, which ignores errors in the header of another member only.
@@ -352,7 +352,7 @@ def _gzip_parts(data: bytes | bytearray, position: int) -> Iterator[bytes]:
 
 
 def _gzip_member(view: memoryview, at: int, read_bytes: int) -> Generator[bytes, None, int]:
-    """What a member has whose header ends at a position. Returns where it ends.
+    """The content of the gzip member whose header ends at a position, in parts. Returns the position of its end.
 
     Raises:
         zlib.error: it is damaged or cut off.

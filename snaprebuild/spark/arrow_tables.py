@@ -16,7 +16,7 @@ from snaprebuild.spark.packing import SLOT, release_of, sent_to_tasks
 __all__ = ["DataFrame", "SparkSession", "TaskFrame", "TaskFunction", "data_frame", "ddl", "mapped_in_tasks"]
 
 TaskFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What ``mapInArrow`` runs in each task."""
+"""A function that ``mapInArrow`` runs in each task."""
 
 WITH_FUNCTION_BYTES = 4 << 20
 """A table of at most this size is sent with the function of the tasks: some 3,000 partitions. Each task gets all of it."""

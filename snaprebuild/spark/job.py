@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, TaskQueue, run_here, to_domain_error
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, run_tasks_here, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.spark import read_rows, summary_rows
@@ -157,15 +157,12 @@ class SparkEngine:
         """
         limits = limits_of(tasks)
         reader = tasks[0].reader if tasks else None
+        if reader is not None and limits is not None:
+            run_tasks_here(tasks, reader)
+            return
         if reader is not None:
-            if limits is None:
-                for some in waves_of(tasks, lambda each: len(each.source.directory.segments)):
-                    call_on_segments(self, some)
-            else:
-                queues = [TaskQueue(task) for task in tasks]
-                for queue in queues:
-                    queue.refill()
-                run_here(queues, reader)
+            for some in waves_of(tasks, lambda each: len(each.source.directory.segments)):
+                call_on_segments(self, some)
             return
         if limits is not None:
             check_keeps_limits(self.session)

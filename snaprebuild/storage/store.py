@@ -475,7 +475,7 @@ _SCHEME_ADVICE = {
     "s3n://": ": that is the scheme of Hadoop for the same bucket",
     "gs://": "; Google's store answers as S3 at --s3-endpoint-url https://storage.googleapis.com",
 }
-"""What to write in the place of another scheme."""
+"""The advice for each scheme that is not supported, which continues an error."""
 
 
 def is_object(location: str) -> bool:

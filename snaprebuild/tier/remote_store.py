@@ -435,12 +435,14 @@ def _cut_off_findings(logs: RemoteLogs, partitions: Iterable[ListedPartition], r
     counts = Counter[int]()
     for each in partitions if logs.begins_at else ():
         number = metadata_partition(each.id, logs.metadata_partitions())
+        if number not in logs.begins_at:
+            continue
         recorded = logs.partitions.get(each.id, RemoteLog()).segments
         ids = [
             copy.segment_id for copy in each.copies if not missing_objects(each.layout, copy) and copy.segment_id not in recorded
         ]
-        if number in logs.begins_at:
-            counts[number] += sum(state is None for state in unrecorded_states(logs, each.id, ids, verified=False).values())
+        states = unrecorded_states(logs, each.id, ids, verified=False)
+        counts[number] += sum(state is None for state in states.values())
     for number, count in sorted(counts.items()):
         if count:
             message = (

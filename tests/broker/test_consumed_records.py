@@ -61,7 +61,8 @@ def test_the_records_are_those_of_a_consumer(version: str, tmp_path: Path) -> No
         whole = [f"{topic} {level} -1" for topic in LOGS for level in LEVELS]
         timed = [f"{topic} read_committed {middles[topic]}" for topic in LOGS]
         answers = consumed(node, [*whole, *timed])
-        first, by_time = answers[: len(whole)], answers[len(whole) :]
+        first = answers[: len(whole)]
+        by_time = answers[len(whole) :]
         node.stop_all()
     seen = 0
     for question, rows in zip(whole, first, strict=True):

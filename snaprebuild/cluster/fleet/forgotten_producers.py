@@ -34,7 +34,10 @@ def forgotten_producer_findings(partitions: Iterable[LeaderSet], fleet: ScannedF
 
 
 def _forgotten(mine: ScannedReplica, replicas: Sequence[ScannedReplica], brokers: Mapping[int, ScannedBroker]) -> str | None:
-    """What this replica has forgotten and another one knows, as a clause; None for nothing. A live broker has its state in memory."""
+    """A clause about producers that this replica has forgotten and another one knows. None without any.
+
+    A live broker has its state in memory.
+    """
     newest = mine.newest_snapshot
     if newest is None or mine.is_running:
         return None

@@ -50,6 +50,7 @@ __all__ = [
     "hand_out",
     "next_groups",
     "run_here",
+    "run_tasks_here",
     "to_domain_error",
 ]
 
@@ -435,6 +436,19 @@ class TaskQueue:
         for each in reversed(singles):
             self.in_flight.insert(place, each)
         return singles
+
+
+def run_tasks_here(tasks: Iterable[PartitionTask], read: Read) -> None:
+    """Runs tasks in this process.
+
+    Args:
+        tasks: that have not begun.
+        read: gives for each segment what the tasks take.
+    """
+    queues = [TaskQueue(task) for task in tasks]
+    for queue in queues:
+        queue.refill()
+    run_here(queues, read)
 
 
 def run_here(queues: Iterable[TaskQueue], read: Read) -> None:

@@ -24,7 +24,7 @@ from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, pluralize
-from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, TaskQueue, run_here
+from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, run_tasks_here
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_tasks
 from snaprebuild.snapshots.run import Run
@@ -315,10 +315,7 @@ class LedgerTurn:
 
     def judge(self, tasks: Sequence[PartitionTask]) -> None:
         """Runs tasks with the summaries of the ledger; see ``partition_task.Engine``. No segment is read."""
-        queues = [TaskQueue(task) for task in tasks]
-        for queue in queues:
-            queue.refill()
-        run_here(queues, self._kept)
+        run_tasks_here(tasks, self._kept)
 
     def _kept(self, tasks: Sequence[ReadTask]) -> list[Pieces | Exception]:
         return [self._kept_pieces(task) for task in tasks]
