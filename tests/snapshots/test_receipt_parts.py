@@ -16,6 +16,7 @@ import pytest
 from command import in_json, snaprebuild
 from faulty_store import FaultyStore, faulty_store
 from log_dirs import copy_of, files_below, snapshot_name, tree
+from open_files import open_below
 from receipts import one_partition, steps
 from tasks_elsewhere import TasksElsewhere, attempted, rebuilt_elsewhere
 
@@ -177,7 +178,7 @@ def test_a_run_that_fails_leaves_no_descriptor_open(tmp_path: Path, is_interrupt
     class Failing(TasksElsewhere):
         def __call__(self, tasks: Sequence[PartitionTask]) -> None:
             super().__call__(tasks)
-            assert str(receipt) in open_files(), "the check sees it while it is open"
+            assert open_below(receipt), "the check sees it while it is open"
             if is_interrupted:
                 raise KeyboardInterrupt
             for path in parts_in(out):
@@ -189,18 +190,7 @@ def test_a_run_that_fails_leaves_no_descriptor_open(tmp_path: Path, is_interrupt
     else:
         assert any("is not a receipt" in each.message for each in rebuilt_elsewhere(logs, out, receipt, Failing()).findings)
     assert receipt.exists()
-    assert str(receipt) not in open_files()
-
-
-def open_files() -> set[str]:
-    """The paths of the files that this process has open."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found.add(os.readlink(f"/proc/self/fd/{name}"))
-        except FileNotFoundError:
-            continue  # the listing itself
-    return found
+    assert not open_below(receipt)
 
 
 class UndoneMeanwhile(TasksElsewhere):

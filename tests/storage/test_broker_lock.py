@@ -182,7 +182,7 @@ def test_two_holders_in_one_process(tmp_path):
 
 
 def test_no_descriptor_is_left_open(tmp_path):
-    with nothing_left_open():
+    with nothing_left_open(tmp_path):
         with hold(tmp_path), pytest.raises(RefusedError), hold(tmp_path):
             pass
         lock_holder(tmp_path)

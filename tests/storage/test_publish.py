@@ -56,7 +56,7 @@ def test_the_directory_is_a_path_or_a_descriptor(tmp_path, as_path):
 
 
 def test_no_descriptor_is_left_open(tmp_path):
-    with nothing_left_open():
+    with nothing_left_open(tmp_path):
         create(tmp_path)
         with pytest.raises(AlreadyExistsError):
             create(tmp_path)

@@ -69,7 +69,7 @@ def test_what_is_no_segment(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "segment.log"
     if kind != "absent":
         make_odd(path, kind)
-    with nothing_left_open():
+    with nothing_left_open(tmp_path):
         with pytest.raises(ReadFailedError) as caught:
             SegmentFile(str(path), may_grow=True)
         assert caught.value.path == str(path)
@@ -78,7 +78,7 @@ def test_what_is_no_segment(kind: str, tmp_path: Path) -> None:
 def test_it_is_closed_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "segment.log"
     path.write_bytes(b"x")
-    with nothing_left_open(), pytest.raises(ZeroDivisionError), SegmentFile(str(path), may_grow=True):
+    with nothing_left_open(tmp_path), pytest.raises(ZeroDivisionError), SegmentFile(str(path), may_grow=True):
         _ = 1 / 0
 
 

@@ -157,6 +157,6 @@ def test_what_is_no_file(kind: str, tmp_path: Path) -> None:
     """Links are not followed, and a pipe does not hang."""
     path = tmp_path / "it"
     make_odd(path, kind)
-    with nothing_left_open(), pytest.raises(ReadFailedError) as caught:
+    with nothing_left_open(tmp_path), pytest.raises(ReadFailedError) as caught:
         read_small_file(str(path))
     assert caught.value.path == str(path)
