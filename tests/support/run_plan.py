@@ -15,7 +15,7 @@ import random
 import re
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -119,7 +119,7 @@ class Plan:
     def __init__(self, durations: Mapping[str, float]) -> None:
         self._durations = durations
         self._chunks: dict[str, str] = {}
-        spent: Counter[str] = Counter()
+        spent: defaultdict[str, float] = defaultdict(float)
         for nodeid, seconds in durations.items():
             file = nodeid.partition("::")[0]
             if not self._is_whole(file):
@@ -138,7 +138,7 @@ class Plan:
 
     def ordered(self, items: Sequence[pytest.Item], shuffle: str | None = None) -> list[pytest.Item]:
         """The longest groups first, each as it was collected. With ``shuffle`` groups and tests are in an order that it decides."""
-        spent: Counter[str] = Counter()
+        spent: defaultdict[str, float] = defaultdict(float)
         for item in items:
             seconds = self._durations.get(item.nodeid)
             spent[self.group_of(item.nodeid)] += _unknown_seconds(item) if seconds is None else seconds
@@ -171,7 +171,7 @@ class RunPlan:
         self._cache = getattr(config, "cache", None)  # None with `-p no:cacheprovider`
         self._known = self._recorded()
         self._plan = Plan(self._known)
-        self._took: Counter[str] = Counter()
+        self._took: defaultdict[str, float] = defaultdict(float)
         self._outcomes: Counter[str] = Counter()
         self._why_skipped: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
