@@ -28,6 +28,7 @@ from manifests import REPOSITORY
 
 from snaprebuild.cli.main import main
 from snaprebuild.errors import SnaprebuildError
+from snaprebuild.storage.io_limits import policy
 from snaprebuild.storage.local import log_dir_guard, process_settings
 
 COMMAND = (sys.executable, "-X", "snaprebuild_program=snaprebuild", "-m", "snaprebuild")
@@ -134,6 +135,10 @@ def _own_settings() -> Iterator[None]:
         os.umask(umask)
 
 
+def _leave_priority(_: object) -> None:
+    """In place of what sets the priority of the process: that of the tests stays."""
+
+
 def _words(arguments: Sequence[object]) -> list[str]:
     """The arguments of a command line; the first one may be a verb of two words."""
     return [*(str(arguments[0]).split() if arguments else ()), *map(str, arguments[1:])]
@@ -150,7 +155,7 @@ def snaprebuild(*arguments: object, cwd: Path = REPOSITORY) -> Run:
         contextlib.chdir(cwd),
         mock.patch.object(sys, "argv", ["snaprebuild", *_words(arguments)]),
         mock.patch.object(typer.main, "get_command", _command_of),
-        mock.patch("snaprebuild.storage.io_limits.policy.set_priority"),
+        mock.patch.object(policy, "set_priority", _leave_priority),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
     ):
