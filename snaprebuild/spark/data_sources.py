@@ -38,7 +38,7 @@ from snaprebuild.spark.record_options import RECORD_SCHEMA, RecordOptions
 from snaprebuild.spark.record_tasks import RecordTask, record_tasks, rows_of_task
 from snaprebuild.spark.selected_files import (
     FileToRead,
-    Listing,
+    ListedFiles,
     ReadFault,
     Task,
     list_files,
@@ -142,7 +142,7 @@ class FileReader(FilteredReader):
         check_directories(task.log_dirs)
         for present in listed_now(task.files, self.options.selection, self.source.files_of):
             if isinstance(present, ReadFault):
-                self._check(Listing([], [present], []))
+                self._check(ListedFiles([], [present], []))
                 if self.options.reports_faults:
                     yield header_rows.rows_of_fault(present, self.options.schema)
             elif self._passes(present):
@@ -163,7 +163,7 @@ class FileReader(FilteredReader):
             if file.directory not in planned_directories and self._passes(file):
                 yield from self.source.rows(file, self.options)
 
-    def _listing(self, *, checks_names: bool) -> Listing:
+    def _listing(self, *, checks_names: bool) -> ListedFiles:
         """What is below the paths now."""
         options = self.options
         source = self.source
@@ -171,7 +171,7 @@ class FileReader(FilteredReader):
             options.existing_paths(), options.selection, source.kind, source.files_of, options.s3, checks_names=checks_names
         )
 
-    def _check(self, listing: Listing) -> None:
+    def _check(self, listing: ListedFiles) -> None:
         faults = listing.faults
         if faults and not self.options.skips_faults:
             others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""

@@ -47,7 +47,7 @@ def directories_above(places: Iterable[tuple[ReadStore, str]]) -> list[str]:
 
 
 def paths_without(partitions: Iterable[str], paths: Iterable[str]) -> list[str]:
-    """Those of the paths on this machine at or below which there is none of these partition directories."""
+    """The paths on this machine at or below which there is none of these partition directories."""
     ancestors: set[str] = set()
     for each in partitions:
         path = each

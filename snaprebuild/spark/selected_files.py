@@ -35,7 +35,7 @@ from snaprebuild.storage.thread_pool import local_map
 __all__ = [
     "FileToRead",
     "FilesOf",
-    "Listing",
+    "ListedFiles",
     "ReadFault",
     "Task",
     "list_files",
@@ -129,7 +129,7 @@ class Task:
     log_dirs: Mapping[str, DirectoryIdentity] = field(default_factory=dict)
 
 
-class Listing(NamedTuple):
+class ListedFiles(NamedTuple):
     """What is below the paths of a query.
 
     Attributes:
@@ -182,7 +182,7 @@ def list_files(
     stores: S3Settings = USUAL_S3,
     *,
     checks_names: bool = False,
-) -> Listing:
+) -> ListedFiles:
     """The files below ``paths``. A directory without partitions has none.
 
     Args:
@@ -211,7 +211,7 @@ def list_files(
         files += files_of(partition.directory, selection)
     directories = [each.directory for each in (*source.partitions, *source.skipped)]
     log_dirs = directories_above((each.store, each.path) for each in directories)
-    return Listing(files, faults, log_dirs + paths_without((each.path for each in directories), places))
+    return ListedFiles(files, faults, log_dirs + paths_without((each.path for each in directories), places))
 
 
 def _check_names(places: tuple[str, ...], selection: Selection, stores: S3Settings) -> None:
