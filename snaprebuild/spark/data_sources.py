@@ -37,11 +37,11 @@ from snaprebuild.spark.pushed_filters import column_of
 from snaprebuild.spark.record_options import RECORD_SCHEMA, RecordOptions
 from snaprebuild.spark.record_tasks import RecordTask, record_tasks, rows_of_task
 from snaprebuild.spark.selected_files import (
-    FilesAndFaults,
     FileToRead,
+    ListedFiles,
     ReadFault,
     Task,
-    files_and_faults,
+    list_files,
     listed_now,
     packed,
     passes,
@@ -122,13 +122,13 @@ class FileReader(FilteredReader):
     @_without_frames
     def partitions(self) -> list[InputPartition]:
         """The files of the query, packed into tasks. Spark calls it once for a DataFrame or view, not for each query."""
-        files, faults = self._files_and_faults(checks_names=True)
-        self._check(files, faults)
-        represented = planned(filter(self._passes, files))
+        listing = self._listing(checks_names=True)
+        self._check(listing)
+        represented = planned(filter(self._passes, listing.files))
         # After damage nothing is reported: only a task that read up to it has detected it.
         if self.source.may_be_split and self.options.splits_segments and not self.options.skips_faults:
             represented = split(represented, self.options.tasks)
-        return [InputPartition(task) for task in packed(represented, self.options.tasks)]
+        return [InputPartition(task) for task in packed(represented, self.options.tasks, listing.log_dirs)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, from the present content of its directories."""
@@ -142,7 +142,7 @@ class FileReader(FilteredReader):
         check_directories(task.log_dirs)
         for present in listed_now(task.files, self.options.selection, self.source.files_of):
             if isinstance(present, ReadFault):
-                self._check([], [present])
+                self._check(ListedFiles([], [present], []))
                 if self.options.reports_faults:
                     yield header_rows.rows_of_fault(present, self.options.schema)
             elif self._passes(present):
@@ -152,29 +152,30 @@ class FileReader(FilteredReader):
 
     def _rows_of_other_directories(self, planned_directories: frozenset[str]) -> Iterator[pa.RecordBatch]:
         """The rows of directories that the plan does not have, and of what is not read."""
-        files, faults = self._files_and_faults(checks_names=False)
-        self._check(files, faults)
+        listing = self._listing(checks_names=False)
+        self._check(listing)
         values: dict[str, Any] = dict.fromkeys(self.source.of_file)
         if self.options.reports_faults:
-            for fault in faults:
+            for fault in listing.faults:
                 if passes({**values, "directory": text_of(fault.path)}, {}, self.filters):
                     yield header_rows.rows_of_fault(fault, self.options.schema)
-        for file in files:
+        for file in listing.files:
             if file.directory not in planned_directories and self._passes(file):
                 yield from self.source.rows(file, self.options)
 
-    def _files_and_faults(self, *, checks_names: bool) -> FilesAndFaults:
-        """The files below the paths now, and what is not read."""
+    def _listing(self, *, checks_names: bool) -> ListedFiles:
+        """What is below the paths now."""
         options = self.options
         source = self.source
-        return files_and_faults(
+        return list_files(
             options.existing_paths(), options.selection, source.kind, source.files_of, options.s3, checks_names=checks_names
         )
 
-    def _check(self, files: list[FileToRead], faults: list[ReadFault]) -> None:
+    def _check(self, listing: ListedFiles) -> None:
+        faults = listing.faults
         if faults and not self.options.skips_faults:
             others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-            advice = "; option mode=PERMISSIVE reads the rest" if files else ""
+            advice = "; option mode=PERMISSIVE reads the rest" if listing.files else ""
             message = f"{faults[0].message}{others}{advice}"
             raise ReadFailedError(message, path=faults[0].path)
 
