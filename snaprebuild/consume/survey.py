@@ -133,7 +133,7 @@ class _Survey:
 
     def _take_piece(self, piece: LogPiece, source: OpenBytes) -> None:
         aborted: set[tuple[int, int]] = set()
-        keeps = not piece.is_last and self._kept_bytes < KEPT_BYTES
+        keeps = not piece.is_last and piece.high > self._log.log_start and self._kept_bytes < KEPT_BYTES
         columns = HEADER_COLUMNS if self._times or keeps else OUTCOME_COLUMNS
         kept: list[HeaderBlock] = []
         faults = self._faults
