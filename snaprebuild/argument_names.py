@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 
 from snaprebuild.errors import SnaprebuildError, SnapshotRefusedError
 
-__all__ = ["COMMAND_ONLY", "OPTIONS", "VERBS", "names_arguments", "naming_arguments", "with_arguments"]
+__all__ = ["COMMAND_ONLY", "OPTIONS", "VERBS", "names_arguments", "naming_arguments", "reword", "with_arguments"]
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
@@ -129,11 +129,21 @@ def naming_arguments() -> Iterator[None]:
     try:
         yield
     except SnaprebuildError as error:
-        error.message = with_arguments(error.message)
-        error.args = (error.message,)
-        if isinstance(error, SnapshotRefusedError):
-            error.reasons = tuple(map(with_arguments, error.reasons))
+        reword(error, with_arguments)
         raise
+
+
+def reword(error: SnaprebuildError, reworded: Callable[[str], str]) -> None:
+    """Changes the sentences of an error.
+
+    Args:
+        error: that someone will read.
+        reworded: a sentence with the names that this reader writes.
+    """
+    error.message = reworded(error.message)
+    error.args = (error.message,)
+    if isinstance(error, SnapshotRefusedError):
+        error.reasons = tuple(map(reworded, error.reasons))
 
 
 def with_arguments(message: str) -> str:
