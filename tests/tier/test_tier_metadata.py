@@ -407,6 +407,17 @@ def test_offsets_without_a_leader_epoch_are_not_served(tmp_path: Path) -> None:
     assert causes(healthy.document) == []
 
 
+def test_a_log_start_that_is_older_than_the_leader_epochs(tmp_path: Path) -> None:
+    """A broker writes its log start once a minute, and leader epochs at once: one that was killed has deleted more than the file shows."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    words = ("tier metadata", store, "--log-dir", leader_of(tmp_path, 0, 20, (0, 12)))
+    run = in_json(*words)
+    assert causes(run.document) == ["not-served"]
+    assert "before the broker was killed, give --log-start t-0=12" in run.messages("tier-metadata-refused")
+    confirmed = in_json(*words, "--log-start", "t-0=12")
+    assert (causes(confirmed.document), decisions(confirmed.document)) == ([], ["below-log-start", "included"])
+
+
 def test_any_replica_shows_that_the_log_start_may_have_moved(tmp_path: Path) -> None:
     store = store_of(tmp_path, copy(0, 9), copy(10, 19))
     moved = leader_of(tmp_path / "a", 20, 20, (0, 0))
