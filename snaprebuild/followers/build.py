@@ -37,7 +37,7 @@ from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
 from snaprebuild.cluster.source_check.verdict import SourceRule, SourceVerdict
 from snaprebuild.errors import RefusedError, UsageError
-from snaprebuild.findings import Finding, Severity, did_you_mean
+from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import AuxiliaryState, NotInRemoteStorageError, auxiliary_state
 from snaprebuild.followers.remote_state import RemoteState, StateSource, remote_state
 from snaprebuild.replay.classes import SnapshotClass
@@ -56,6 +56,7 @@ from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_log import LogLineage, highest_remote_offset
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 from snaprebuild.tier.remote_store import Tier
+from snaprebuild.typed_paths import did_you_mean
 
 __all__ = [
     "BuildPlan",

@@ -27,7 +27,6 @@ from pyspark.sql.types import StructType
 from formats.errors import FormatError
 from formats.partition.file_names import FileKind
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
-from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
@@ -53,6 +52,7 @@ from snaprebuild.spark.selected_files import (
 )
 from snaprebuild.spark.source_options import SourceOptions
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.typed_paths import did_you_mean
 
 __all__ = ["BatchHeaders", "KafkaRecords", "ProducerSnapshots"]
 

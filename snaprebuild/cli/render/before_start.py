@@ -73,7 +73,7 @@ class BeforeStartView(View):
             return Advice("stop the broker", words) if is_live else words
         if any(each.cause is FindingCause.DEADLINE_PASSED for each in result.findings):
             return AFTER_DEADLINE
-        return AGAIN if _not_written(totals) else []
+        return AGAIN if _not_written(totals) or self._judged.status.topics_without_id else []
 
     def print_table(self) -> None:
         _print(self._result)

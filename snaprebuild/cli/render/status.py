@@ -421,8 +421,10 @@ def next_of_status(
         return ["plan", *judged] if can_plan else AGAIN
     if not is_verified:
         return ["verify", *judged]
-    # Nothing is written next to a log that is never uploaded, but the snapshots that the start needs can be built.
-    return ["plan", *judged, *elsewhere] if writes_empty else []
+    if writes_empty:
+        # Nothing is written next to a log that is never uploaded, but the snapshots that the start needs can be built.
+        return ["plan", *judged, *elsewhere]
+    return AGAIN if status.topics_without_id else []
 
 
 def is_stray(source: PartitionSource, offset: int) -> bool:

@@ -12,21 +12,27 @@ from typing import Self
 
 import msgspec
 
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.shell_words import shell_word
 from snaprebuild.storage.store import Ownership
 
 __all__ = [
     "DENIED",
+    "READ_ONLY",
     "ProcessUser",
     "advice_on_directory",
     "advice_on_owner",
     "advice_on_path",
     "nearest_existing",
+    "reading_advice",
     "with_advice",
 ]
 
 DENIED = (errno.EACCES, errno.EPERM)
 """Errors of a system call that another user might not get."""
+
+READ_ONLY = "Mount it with rw. If the kernel made it read-only after an error of the disk, dmesg shows that"
+"""The advice for a file system that takes no writes."""
 
 _WRITE = 0o2
 _WRITE_AND_SEARCH = 0o3
@@ -162,8 +168,41 @@ def advice_on_path(path: str) -> str:
     return advice_on_directory(directory, None, user)
 
 
+def reading_advice(error: ReadFailedError) -> str:
+    """The advice for a local path that this user may not read: about the directory on the way that may not be searched, if there is one.
+
+    Returns:
+        A full stop, and sentences without the last one; empty if another user would get the same error.
+    """
+    if error.errno not in DENIED or error.path is None:
+        return ""
+    path = os.path.abspath(error.path)
+    place = path
+    while not os.path.lexists(place) and place != "/":  # `stat` is denied below a directory that may not be searched
+        place = os.path.dirname(place)
+    return f". {_advice_on_reading(path, place)}"
+
+
+def _advice_on_reading(path: str, place: str) -> str:
+    user = ProcessUser.current()
+    try:
+        status = os.stat(place)
+    except OSError:
+        return f"This process has {user}. Run as the broker's user, or as root"
+    what = "it" if place == path else shell_word(place)
+    facts = f"This process has {user}; {what} has uid {status.st_uid}, gid {status.st_gid}, mode {stat.S_IMODE(status.st_mode):04o}"
+    if user.uid == 0:
+        return f"{facts}. Root lacks CAP_DAC_READ_SEARCH, or NFS maps root to another user"
+    owner = ProcessUser.owner_of(status.st_uid, status.st_gid)
+    if user.uid == owner.uid:
+        return f"{facts}. Run chmod u+r{'x' if stat.S_ISDIR(status.st_mode) else ''} {shell_word(place)} as this user"
+    return f"{facts}. Run as {_user_text(owner)}{_or_as_root(owner)}"
+
+
 def with_advice(message: str, error: OSError, path: str) -> str:
     """A message about a path that cannot be created or written, with what helps if another user might be able to."""
+    if error.errno == errno.EROFS:
+        return f"{message}. {READ_ONLY}"
     if error.errno not in DENIED:
         return message
     return f"{message}. {advice_on_path(path)}"
