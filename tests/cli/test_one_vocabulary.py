@@ -82,6 +82,13 @@ WITHOUT_TIME = {
 """Verbs without --as-of, with the reason."""
 
 
+WITHOUT_RECEIPT = {
+    "stage": "it writes below --to, where the staged plan names each file; `install` leaves the receipt",
+    "tier upload": "a broker may read a copy as soon as it knows of it, so that no `undo` may remove it: the help says so",
+    "undo": "it takes back, and records that in the receipt",
+}
+"""Verbs with --dry-run, which write, that leave no receipt, with the reason."""
+
 WITH_ENGINE = ("scan", "plan", "rebuild", "verify", "tier audit", "inspect records")
 WITHOUT_ENGINE = {
     **dict.fromkeys(("stage", "install", "before-start"), "the host of the broker does it: links lead to its files, and it waits"),
@@ -119,6 +126,16 @@ def form_of(verb: str, name: str) -> tuple[object, ...]:
         str(option.default),
         command.texts[option.name or ""],
     )
+
+
+def test_verbs_that_write_leave_a_receipt_for_undo_or_have_a_reason() -> None:
+    writing = {verb for verb in VERBS if "--dry-run" in options_of(verb)}
+    with_receipt = {verb for verb in VERBS if "--receipt" in options_of(verb)}
+    assert writing - with_receipt == set(WITHOUT_RECEIPT)
+    assert with_receipt <= writing
+    for verb in with_receipt:
+        assert f"`{verb}`" in (COMMANDS["undo"].help or ""), "the help of `undo` names each verb whose receipt it takes"
+    assert "There is no receipt, and no `undo`" in (COMMANDS["tier upload"].help or "")
 
 
 def test_verbs_that_read_whole_segments_have_an_engine_or_a_reason() -> None:

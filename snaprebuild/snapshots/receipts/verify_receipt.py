@@ -55,7 +55,11 @@ __all__ = [
     "verify_receipt",
 ]
 
-COMMANDS = {ReceiptKind.STORE: "snaprebuild tier repair", ReceiptKind.METADATA_TOPIC: "snaprebuild tier metadata"}
+COMMANDS = {
+    ReceiptKind.STORE: "snaprebuild tier repair",
+    ReceiptKind.METADATA_TOPIC: "snaprebuild tier metadata",
+    ReceiptKind.FOLLOWER: "snaprebuild follower build",
+}
 """The command of a receipt that does not have it."""
 
 RECEIPTS_ELSEWHERE = (
