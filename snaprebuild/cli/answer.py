@@ -95,7 +95,8 @@ def answer_and_next(
         return answer, [*place.words(), *setting_words()]
     if words == [*verb, *repeated_words()]:
         return answer, following.before_this_again() if isinstance(following, Advice) else AGAIN
-    if not following and any(each.severity in (Severity.REFUSED, Severity.STORAGE) for each in findings):
+    concerns = {each.severity for each in findings} - {Severity.NOTE}
+    if not following and concerns and concerns <= {Severity.REFUSED, Severity.STORAGE}:
         return answer, AGAIN  # each refusal says what allows it
     settings = setting_words() if words else []
     if isinstance(following, Advice):

@@ -120,6 +120,8 @@ def open_tree() -> Iterator[Path]:
         copy_of("kafka27-mixed", root).rename(root / "logs")
         (root / "server.properties").write_text(f"node.id=1\nlog.dirs={root / 'logs'}\n")
         (root / "receipt.jsonl").touch()
+        (root / "state").mkdir()
+        (root / "state").chmod(0o777)
         yield root
 
 
@@ -156,9 +158,10 @@ def test_a_read_only_disk_is_answered(mistake: str, command: str, exit_code: int
 
 
 WITHOUT = """import importlib.abc, sys
+package = sys.argv[1]
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == sys.argv[1]:
+        if name.partition(".")[0] == package:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
 from snaprebuild.__main__ import main

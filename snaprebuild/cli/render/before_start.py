@@ -159,7 +159,7 @@ def _summary(result: Preparation) -> str:
     parts = [
         f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
         f"{_not_written(totals)} not written",
-        f"blocked {size_text(totals['blocked_bytes'])}, now {size_text(totals['blocked_bytes_left'])}",
+        f"{size_text(totals['blocked_bytes'])} wait for a snapshot, now {size_text(totals['blocked_bytes_left'])}",
         f"{size_text(totals['read_bytes'])} of {pluralize(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
     ]
     without_id = topics_under_id_zero(each.result.plan.source for each in result.partitions)
@@ -195,6 +195,6 @@ def _print(result: Preparation) -> None:
         if each.result.boundaries or each.result.plan.fault is not None or each.left_out
     ]
     if rows:
-        columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
-        title = None if result.rebuilt.dry_run else "Prepared, the most blocked first"
+        columns = ("partition", "wait for snapshot", "snapshots", "not written", "read", "state")
+        title = None if result.rebuilt.dry_run else "Prepared, the most bytes that wait first"
         print_table(title, columns, rows, right=columns[1:-1], drop=("read",))
