@@ -53,7 +53,6 @@ __all__ = [
     "UploadRefusedError",
     "UsageError",
     "WriteFailedError",
-    "absent_package_text",
 ]
 
 
@@ -333,11 +332,3 @@ class BusyError(WriteFailedError):
 
 class OutcomeUnknownError(StorageError):
     """A write may have taken effect, or may be undone by a power failure: check the path before you try again."""
-
-
-def absent_package_text(error: ImportError) -> str:
-    """What to do about a package that the program needs, and that its environment lacks."""
-    package = (error.name or "").partition(".")[0]
-    if not package:
-        return f"this installation is incomplete: {error}. Install snaprebuild again"
-    return f"this installation has no package {package}: pip install {package}, or install snaprebuild again with its dependencies"

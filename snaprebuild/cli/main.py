@@ -21,7 +21,8 @@ from snaprebuild.cli.streams import flush_stdout, print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import NOTHING, PROGRAM, ListedVerb, VerbCommand, VerbGroup, verbs_of
 from snaprebuild.cli.wrapped_command import CallerProcess, WithCommand, start_after_usage_error
-from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError, absent_package_text
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.shell_words import absent_package_text
 from snaprebuild.storage.local.process_settings import respect_umask
 
 __all__ = ["app", "main", "verbs"]

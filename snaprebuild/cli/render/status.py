@@ -80,6 +80,8 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
         tail: a sentence that follows the counts after a semicolon, if it fits.
     """
     status = msgspec.structs.replace(status, deleted=deleted_count(findings), unread=len(unread_paths(findings)))
+    if _counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0)):
+        extra = [concern_text([each for each in findings if each.cause is FindingCause.SNAPSHOT_ABOVE_LOG_END]), *extra]
     unread = unread_text(findings)
     first = status_line(status)
     skipped = skipped_text(findings)

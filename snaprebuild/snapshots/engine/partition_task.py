@@ -25,10 +25,10 @@ from snaprebuild.errors import (
     OutOfMemoryError,
     SnaprebuildError,
     StorageError,
-    absent_package_text,
 )
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.shell_words import absent_package_text
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
 from snaprebuild.snapshots.engine.first_snapshot import contradiction
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay
