@@ -5,11 +5,12 @@ It has at most ``LINE_MAX`` columns. A line that would be longer has shorter nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
+from formats.partition.file_names import snapshot_file_name
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import NOT_READY_ADVICE, not_ready_text
 from snaprebuild.broker.status import FateGroup, Status, StatusCounts, status_of
@@ -26,6 +27,7 @@ __all__ = [
     "LIVE_UNKNOWN",
     "OUT_DIRECTORY",
     "answer_lines",
+    "can_write",
     "copy_counts",
     "fate_sentence",
     "faults_text",
@@ -427,6 +429,12 @@ def next_of_status(
         # Nothing is written next to a log that is never uploaded, but the snapshots that the start needs can be built.
         return ["plan", *judged, *elsewhere]
     return AGAIN if status.topics_without_id else []
+
+
+def can_write(source: PartitionSource, missing: Iterable[int]) -> bool:
+    """Whether `rebuild` may write one of the missing snapshots: none of a topic without an id, and none whose name something else has."""
+    taken = source.directory.unreadable
+    return not source.uploads_under_id_zero and any(snapshot_file_name(offset) not in taken for offset in missing)
 
 
 def is_stray(source: PartitionSource, offset: int) -> bool:

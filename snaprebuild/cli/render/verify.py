@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from snaprebuild.cli.answer import SELECTION, expiry_words, given_words, none_read
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import cache_use, excused_text, inputs_of, needs_of
-from snaprebuild.cli.render.status import LINE_MAX, answer_lines, is_stray, next_of_status, snapshot_counts, waiting_text
+from snaprebuild.cli.render.status import LINE_MAX, answer_lines, can_write, is_stray, next_of_status, snapshot_counts, waiting_text
 from snaprebuild.cli.table import counts_text
 from snaprebuild.cli.value_text import labels_of
 from snaprebuild.cli.view import Answer, View
@@ -84,7 +84,7 @@ class VerifyView(View):
             selected,
             is_verified=True,
             is_local=all(verdict.source.directory.store.is_local for verdict in result.partitions),
-            can_plan=any(verdict.missing and not verdict.source.uploads_under_id_zero for verdict in result.partitions),
+            can_plan=any(can_write(verdict.source, verdict.needs.missing_offsets) for verdict in result.partitions),
             can_replace=any(_is_at_boundary(verdict, each) for verdict in result.partitions for each in verdict.outcome.snapshots),
             are_strays=all(
                 is_stray(verdict.source, each.offset)
