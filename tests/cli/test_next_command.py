@@ -148,6 +148,15 @@ def test_a_name_that_something_else_has_is_for_nobody_but_a_person(tmp_path: Pat
     assert "1 snapshot written in 1 of 4 partitions. " in snaprebuild("rebuild", logs).text
 
 
+def test_a_start_that_writes_empty_snapshots_is_more_than_nothing_to_do(tmp_path: Path) -> None:
+    logs = copy_of("kafka4-compacted", tmp_path)
+    assert next_words(snaprebuild("before-start", logs, "--dry-run")) == []
+    remove_snapshots(logs / "compacted-0")
+    run = snaprebuild("before-start", logs, "--dry-run")
+    assert "the broker writes EMPTY snapshots in 1 partition, and forgets the producers." in run.text
+    assert followed(next_words(run))[:2] == ["verify", "plan"]
+
+
 def test_a_snapshot_above_the_log_end_is_found_by_a_scan_too(tmp_path: Path) -> None:
     logs = copy_of("kafka4-mixed", tmp_path)
     snapshots = sorted((logs / "mixed-0").glob("*.snapshot"))

@@ -31,6 +31,7 @@ __all__ = [
     "copy_counts",
     "fate_sentence",
     "faults_text",
+    "forgetful_text",
     "is_stray",
     "judgement_lines",
     "next_of_status",
@@ -435,6 +436,14 @@ def can_write(source: PartitionSource, missing: Iterable[int]) -> bool:
     """Whether `rebuild` may write one of the missing snapshots: none of a topic without an id, and none whose name something else has."""
     taken = source.directory.unreadable
     return not source.uploads_under_id_zero and any(snapshot_file_name(offset) not in taken for offset in missing)
+
+
+def forgetful_text(findings: Iterable[Finding]) -> str:
+    """A sentence about partitions of which the next start writes empty snapshots; empty without any."""
+    count = sum(each.cause is FindingCause.EMPTY_AT_NEXT_START for each in findings)
+    if not count:
+        return ""
+    return f"At its next start the broker writes EMPTY snapshots in {pluralize(count, 'partition')}, and forgets the producers."
 
 
 def is_stray(source: PartitionSource, offset: int) -> bool:
