@@ -199,5 +199,5 @@ def _print(result: Preparation) -> None:
     ]
     if rows:
         columns = ("partition", "wait for snapshot", "snapshots", "not written", "read", "state")
-        title = None if result.rebuilt.dry_run else "Prepared, the most bytes that wait first"
+        title = None if result.rebuilt.dry_run else "Prepared, the most blocked first"
         print_table(title, columns, rows, right=columns[1:-1], drop=("read",))
