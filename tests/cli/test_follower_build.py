@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from budgets import first_of
 from command import Run, in_json, snaprebuild
+from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
-from manifests import AIVEN, FIXTURES, READS
+from manifests import AIVEN, FIXTURES, READS, REPOSITORY
 from other_process import live_broker
 from sentences import HELD_BY_PROCESS, NO_FINISHED_COPY, NO_FINISHED_SEGMENT
 
@@ -70,6 +71,9 @@ def test_undo_removes_a_follower_that_no_broker_has_used(tmp_path: Path) -> None
         run = build(TIERED / "remote", log_dir, "mixed-0")
         receipt = run.document["receipt"]
         written = tree(log_dir)
+        schema = json.loads((REPOSITORY / "docs" / "schema" / "follower-undo.schema.json").read_text())
+        for line in Path(receipt).read_text().splitlines():
+            assert not list(Draft202012Validator(schema).iter_errors(json.loads(line))), line
         listed = in_json("undo").document["receipts"][0]
         assert (listed["path"], listed["command"]) == (receipt, "snaprebuild follower build")
         shown = snaprebuild("undo", receipt, "--dry-run")
@@ -83,6 +87,7 @@ def test_undo_removes_a_follower_that_no_broker_has_used(tmp_path: Path) -> None
         last = snaprebuild("undo", "--last")
         assert "`follower build`" in last.text
         assert again.document["receipt"] in last.text
+        assert "Next: remove the lines of this partition from the checkpoints, if you have merged them." in last.text
         assert tree(log_dir).keys() - {".lock"} == before - {".lock"}
         assert (".lock" in tree(log_dir)) == (log_dir == broker)
         assert in_json("undo", receipt).document["directories"][0]["action"] == "absent"

@@ -179,6 +179,13 @@ def test_a_rebuild_next_to_a_corrupt_snapshot(tmp_path: Path) -> None:
     assert next_words(snaprebuild("verify", logs))[:1] == ["plan"]
 
 
+def test_a_receipt_stays_in_the_command_after_a_dry_run(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    words = ["rebuild", str(logs), "--receipt", str(tmp_path / "receipt.jsonl")]
+    assert sorted(next_words(snaprebuild(*words, "--dry-run"))) == sorted(words)
+    assert "--receipt" not in next_words(snaprebuild(*words))
+
+
 def test_settings_stay_in_the_next_command() -> None:
     logs = str(FIXTURES / "kafka4-mixed")
     ran = snaprebuild("scan", "--set", "max_read_rate=64MiB", logs, "--impact", "low")

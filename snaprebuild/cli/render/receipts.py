@@ -18,7 +18,7 @@ from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
 from snaprebuild.shell_words import option_words
-from snaprebuild.snapshots.receipts.directory_receipt import DirectoryAction, DirectoryUndo, DirectoryUndoResult
+from snaprebuild.snapshots.receipts.directory_receipt import FOLLOWER_FORM, DirectoryAction, DirectoryUndo, DirectoryUndoResult
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenReceipt
 from snaprebuild.snapshots.receipts.undo import FileAction, UndoneFile, UndoResult
 from snaprebuild.snapshots.receipts.verify_receipt import FileStatus, FileTotals, Receipts, ReceiptVerdict, VerifiedFile
@@ -209,6 +209,8 @@ class DirectoryUndoView(View):
             answer += f"\n{newest_run_text(f'`{undo.verb}`', undo.receipt)}"
         if undo.dry_run and actions[DirectoryAction.WOULD_REMOVE]:
             return answer, ["undo", *repeated_words("dry_run")]
+        if undo.verb == FOLLOWER_FORM.verb and actions[DirectoryAction.REMOVED]:
+            return answer, Advice("remove the lines of this partition from the checkpoints, if you have merged them")
         return answer, []
 
     def print_table(self) -> None:
