@@ -61,4 +61,4 @@ def absent_package_text(error: ImportError) -> str:
     package = (error.name or "").partition(".")[0]
     if not package:
         return f"this installation is incomplete: {error}. Install snaprebuild again"
-    return f"this installation has no package {package}: pip install {package}, or install snaprebuild again with its dependencies"
+    return f"this installation has no package {package}: install snaprebuild again, with its dependencies"

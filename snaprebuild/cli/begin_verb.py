@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.errors import UsageError
 from snaprebuild.storage.local.document_file import check_place
-from snaprebuild.storage.local.write_checks import check_new_files
 from snaprebuild.storage.store import is_object
 
 __all__ = ["begin_verb", "check_file_path"]
@@ -30,7 +29,6 @@ def begin_verb(verbose: int, documents: Mapping[str, str | None], **read: str | 
     Raises:
         UsageError: there is no such directory, or two options name one file.
         RefusedError: a document may not be written there (``check_place``).
-        WriteFailedError: this process cannot create files there.
     """
     end_loading()
     inputs = ((name, [value] if isinstance(value, str) else value or []) for name, value in read.items())
@@ -43,7 +41,6 @@ def begin_verb(verbose: int, documents: Mapping[str, str | None], **read: str | 
         if other != option:
             raise UsageError(f"{other} and {option} name one file, {path}")
         check_place(path)
-        check_new_files(os.path.dirname(os.path.abspath(path)))
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname).1s %(message)s")
     for stream in (sys.stdout, sys.stderr):

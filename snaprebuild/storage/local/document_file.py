@@ -16,6 +16,7 @@ from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 from snaprebuild.storage.local.process_settings import document_mode
 from snaprebuild.storage.local.publish import temporary_file
 from snaprebuild.storage.local.regular_file import buffered, open_regular_file
+from snaprebuild.storage.local.write_advice import with_advice
 from snaprebuild.storage.local.write_checks import check_new_files
 from snaprebuild.storage.store import Ownership
 
@@ -125,7 +126,9 @@ def _published(path: str, *, replaces: bool, owner: Ownership | None = None) -> 
         if error.path == os.path.join(directory, temporary_name):
             error.path = path  # the temporary name means nothing to its reader
             if isinstance(error, WriteFailedError) and error.errno is not None:
-                failure = WriteFailedError(f"cannot be written: {os.strerror(error.errno)}", path=path, errno=error.errno)
+                cause = OSError(error.errno, os.strerror(error.errno))
+                message = with_advice(f"cannot be written: {cause.strerror}", cause, path)
+                failure = WriteFailedError(message, path=path, errno=error.errno)
                 failure.leftover = error.leftover
                 raise failure from error
         raise

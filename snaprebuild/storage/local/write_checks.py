@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import stat
 
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.storage.local.publish import owner_refusal
@@ -48,9 +49,13 @@ def why_not_writable(directory: str) -> OSError | None:
         directory: that is there, or would be made in the nearest one above it.
     """
     above = nearest_existing(os.path.abspath(directory))
-    if not os.path.isdir(above):
+    try:
+        status = os.stat(above)
+    except OSError as error:  # of a link that leads nowhere
+        return error
+    if not stat.S_ISDIR(status.st_mode):
         return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), above)
-    kind = _file_system_type(os.stat(above).st_dev)
+    kind = _file_system_type(status.st_dev)
     if kind in KERNEL_FILE_SYSTEMS:
         return OSError(errno.EOPNOTSUPP, f"a file system of the kernel ({kind}) takes no files", above)
     if os.access(above, os.W_OK | os.X_OK, effective_ids=True):
