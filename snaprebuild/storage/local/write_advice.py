@@ -34,8 +34,9 @@ DENIED = (errno.EACCES, errno.EPERM)
 READ_ONLY = "Mount it with rw. If the kernel made it read-only after an error of the disk, dmesg shows that"
 """The advice for a file system that takes no writes."""
 
+_READ = 0o4
 _WRITE = 0o2
-_WRITE_AND_SEARCH = 0o3
+_SEARCH = 0o1
 _NO_OWNERS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -63,6 +64,13 @@ class ProcessUser(msgspec.Struct, frozen=True):
 
     def may_write(self, status: os.stat_result) -> bool:
         """Whether the mode of a directory lets the user create files in it, or that of a file lets the user write it."""
+        return self._may(status, _WRITE)
+
+    def may_read(self, status: os.stat_result) -> bool:
+        """Whether the mode of a directory lets the user read the files in it, or that of a file lets the user read it."""
+        return self._may(status, _READ)
+
+    def _may(self, status: os.stat_result, needed: int) -> bool:
         if self.uid == 0:
             return True
         if self.uid == status.st_uid:
@@ -71,7 +79,8 @@ class ProcessUser(msgspec.Struct, frozen=True):
             bits = status.st_mode >> 3
         else:
             bits = status.st_mode
-        needed = _WRITE_AND_SEARCH if stat.S_ISDIR(status.st_mode) else _WRITE
+        if stat.S_ISDIR(status.st_mode):
+            needed |= _SEARCH
         return bits & needed == needed
 
     def has_ids_of(self, other: ProcessUser) -> bool:
@@ -193,6 +202,8 @@ def _advice_on_reading(path: str, place: str) -> str:
     facts = f"This process has {user}; {what} has uid {status.st_uid}, gid {status.st_gid}, mode {stat.S_IMODE(status.st_mode):04o}"
     if user.uid == 0:
         return f"{facts}. Root lacks CAP_DAC_READ_SEARCH, or NFS maps root to another user"
+    if user.may_read(status):
+        return f"{facts}, which lets it read. Check access lists (getfacl), SELinux or AppArmor"
     owner = ProcessUser.owner_of(status.st_uid, status.st_gid)
     if user.uid == owner.uid:
         return f"{facts}. Run chmod u+r{'x' if stat.S_ISDIR(status.st_mode) else ''} {shell_word(place)} as this user"
