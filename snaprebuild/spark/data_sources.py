@@ -28,7 +28,6 @@ from formats.errors import FormatError
 from formats.partition.file_names import FileKind
 from snaprebuild.argument_names import reword
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
-from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
@@ -55,6 +54,7 @@ from snaprebuild.spark.selected_files import (
 )
 from snaprebuild.spark.source_options import SourceOptions
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.typed_paths import did_you_mean
 
 __all__ = ["BatchHeaders", "KafkaRecords", "ProducerSnapshots"]
 
