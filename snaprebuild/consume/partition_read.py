@@ -130,9 +130,7 @@ class PartitionReader:
         plan = self.plan
         low = max(plan.start, piece.low)
         high = min(plan.end, piece.high)
-        with contextlib.closing(
-            blocks_of(piece, source, HEADER_COLUMNS, self._on_fault, check_crc=True, low=low, on_torn=self._on_torn)
-        ) as blocks:
+        with contextlib.closing(blocks_of(piece, source, HEADER_COLUMNS, self._on_fault, low=low, on_torn=self._on_torn)) as blocks:
             for block in blocks:
                 self._settle_faults(is_below=int(block.column("base_offset")[0]) <= low)
                 yield from self._fault_rows()

@@ -118,7 +118,7 @@ class _Survey:
         aborted: set[tuple[int, int]] = set()
         # What is above is read from the next segment. A copy of another leader may have other batches there.
         high = min(self._end, piece.high)
-        for block in blocks_of(piece, source, columns, self._on_fault, check_crc=True):
+        for block in blocks_of(piece, source, columns, self._on_fault):
             if self._is_done():
                 return
             for part, bad_row in good_parts(block):
