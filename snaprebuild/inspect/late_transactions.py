@@ -194,7 +194,7 @@ def _last_markers(source: PartitionSource, first_offsets: dict[int, int]) -> dic
 
 @dataclass(slots=True)
 class _EndOfLog:
-    """What the end of a log shows about the last batches of producers.
+    """The last batches of producers, as the end of a log shows them.
 
     Attributes:
         last_offsets: of these batches, by producer id.

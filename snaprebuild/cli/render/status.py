@@ -257,7 +257,7 @@ def _with_shorter_names(status: Status, also: str) -> Iterator[str]:
 
 
 def status_details(status: Status) -> str:
-    """What ``status_line`` has left out: the line with all names and numbers in full, or only the advice; else nothing."""
+    """The parts that ``status_line`` has left out: the line with all names and numbers in full, or only the advice; else nothing."""
     whole = _whole_line(status)
     line = status_line(status)
     if line in (None, whole):

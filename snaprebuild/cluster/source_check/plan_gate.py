@@ -105,7 +105,7 @@ def judge_plans(
 
 
 def judge_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
-    """What the next start of each broker does, as ``StartJudge``."""
+    """The effect of the next start of each broker, as ``StartJudge``."""
     from snaprebuild.cluster.scan_storage import NextStartJudge  # what is written elsewhere needs nothing of a scan
 
     return NextStartJudge()(source, release, holds_locks=holds_locks)

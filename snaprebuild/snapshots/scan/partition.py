@@ -307,7 +307,7 @@ class _PartitionScanner:
         self.findings.append(finding_of_error(snapshot.error, path))
 
     def _next_start(self, parses: Mapping[int, bool]) -> BrokerStart | None:
-        """What the start does to the snapshots; None where that is not known.
+        """The effect of the start on the snapshots; None where that is not known.
 
         Args:
             parses: offset of each snapshot, and whether it parses.

@@ -46,7 +46,7 @@ def check_records(audits: Sequence[PartitionAudit], run: Run, engine: Callable[[
 
 
 class _CopyRecords(msgspec.Struct, frozen=True):
-    """What the records of a copy are.
+    """The result of reading the records of a copy.
 
     Attributes:
         records: that were decoded, control records included.

@@ -97,7 +97,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowContents:
-    """What was read of a window.
+    """The result of reading a window.
 
     Attributes:
         directory: the partition, as far as it was read; its store has the snapshots.

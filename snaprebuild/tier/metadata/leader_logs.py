@@ -1,4 +1,4 @@
-"""What the logs of leaders show about their partitions in remote storage: log start offset, leader epochs, first offset on disk.
+"""Facts about partitions in remote storage from the logs of their leaders: log start offset, leader epochs, first offset on disk.
 
 Source: ``LogManager.checkpointLogStartOffsets``, which has a line for each log with remote storage; ``LeaderEpochCheckpointFile``.
 """
