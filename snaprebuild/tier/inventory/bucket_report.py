@@ -164,8 +164,10 @@ def note_archived(place: str, bucket: Bucket, copies: Iterable[CopyObjects]) -> 
         for kind, listed in copy.by_kind.items()
         if listed.storage_class == INTELLIGENT_TIERING and listed.identity.size_bytes >= NEVER_ARCHIVED_BELOW_BYTES
     }
+    if not objects:
+        return
     before = len(bucket.unanswered)
-    for key, tier in bucket.archived(list(objects)).items() if objects else ():
+    for key, tier in bucket.archived(list(objects)).items():
         copy, kind = objects[key]
         copy.by_kind[kind] = replace(copy.by_kind[kind], archive_tier=tier)
     unanswered = tuple(bucket.unanswered[before:])
