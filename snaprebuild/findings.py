@@ -115,7 +115,7 @@ class FindingCause(Enum):
     SNAPSHOT_ABOVE_LOG_END = auto()
     """A snapshot is above the end of the log."""
     START_NOT_JUDGED = auto()
-    """What the next start of a broker does was not looked at."""
+    """The next start of a broker was not looked at."""
     STORAGE_FAILED = auto()
     """The storage, or the program, failed."""
     SUSPECT_SNAPSHOT = auto()
@@ -125,7 +125,7 @@ class FindingCause(Enum):
     UNSOUND_BOUNDARY = auto()
     """From an offset on the log proves nothing."""
     WHILE_BROKER_RUNS = auto()
-    """What is written takes effect at the next start."""
+    """Written snapshots take effect at the next start."""
     WITHOUT_CONCERN = auto()
     """A directory that its broker deletes, moves or recovers: nothing is prepared there, and nothing is missing."""
     WRONG_SNAPSHOT = auto()

@@ -104,7 +104,7 @@ def absent_text(path: str) -> str:
 
 
 def unexpanded_value_text(path: str) -> str | None:
-    """What Kafka makes of a directory in its configuration that only somebody else would expand; None if nothing is to be expanded."""
+    """Kafka's reading of a directory in its configuration that only somebody else would expand; None if nothing is to be expanded."""
     part = unexpanded_part(path)
     if part is None:
         return None

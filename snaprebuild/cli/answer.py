@@ -213,7 +213,8 @@ def _given(names: Collection[str]) -> list[str]:
         if name not in names or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             continue
         value = context.params[name]
-        values = [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
+        several = value if isinstance(value, list | tuple) else [value]
+        values = [str(one) for one in several]
         if isinstance(each, click.Argument):
             arguments += [f"./{one}" if one.startswith("-") else one for one in values]  # else it would be an option
         elif isinstance(value, bool):

@@ -318,7 +318,7 @@ class FilePurpose(NamedTuple):
     """The use of a file by an option or an argument."""
 
     noun: str
-    """What it takes, for a sentence after "not"."""
+    """The noun for what it takes, for a sentence after "not"."""
     wanted: tuple[FileContent, ...]
     commands: tuple[str, ...] = ()
     """Commands whose JSON results are taken."""

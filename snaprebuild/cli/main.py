@@ -258,7 +258,7 @@ def _complete(instruction: str) -> None:
 
 
 def _usage_text(error: click.UsageError) -> str:
-    """What is wrong, and where to look. An unknown option that is the name of a setting is shown as the setting.
+    """The message of a usage error, and where to look. An unknown option that is the name of a setting is shown as the setting.
 
     A global option that the verb does not take is refused with the reason.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -127,23 +127,25 @@ class PartitionReader:
             plan.headers.clear()
             self._report_damage()
 
-    def _blocks(self, piece: LogPiece, source: OpenBytes, low: int) -> Iterator[HeaderBlock]:
+    def _blocks(self, piece: LogPiece, source: OpenBytes, low: int) -> Generator[HeaderBlock, None, None]:
         kept = self.plan.headers.pop(piece.path, None)
         if kept is not None:
-            return iter(kept)
-        return blocks_of(piece, source, HEADER_COLUMNS, self._on_fault, check_crc=True, low=low, on_torn=self._on_torn)
+            yield from kept
+        else:
+            yield from blocks_of(piece, source, HEADER_COLUMNS, self._on_fault, low=low, on_torn=self._on_torn)
 
     def _piece(self, piece: LogPiece, source: OpenBytes) -> Iterator[pa.RecordBatch]:
         plan = self.plan
         low = max(plan.start, piece.low)
         high = min(plan.end, piece.high)
-        for block in self._blocks(piece, source, low):
-            self._settle_faults(is_below=int(block.column("base_offset")[0]) <= low)
-            yield from self._fault_rows()
-            yield from self._block(piece, source, block, low, high)
-            yield from self._fault_rows()
-            if self._reaches(block, high):
-                return
+        with contextlib.closing(self._blocks(piece, source, low)) as blocks:
+            for block in blocks:
+                self._settle_faults(is_below=int(block.column("base_offset")[0]) <= low)
+                yield from self._fault_rows()
+                yield from self._block(piece, source, block, low, high)
+                yield from self._fault_rows()
+                if self._reaches(block, high):
+                    return
         self._settle_faults(is_below=False)
         yield from self._fault_rows()
 

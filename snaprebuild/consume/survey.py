@@ -139,7 +139,7 @@ class _Survey:
         faults = self._faults
         # What is above is read from the next segment. A copy of another leader may have other batches there.
         high = min(self._end, piece.high)
-        for block in blocks_of(piece, source, columns, self._on_fault, check_crc=True):
+        for block in blocks_of(piece, source, columns, self._on_fault):
             if self._is_done():
                 return
             if keeps:

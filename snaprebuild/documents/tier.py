@@ -122,7 +122,7 @@ class TierAudit(Document, frozen=True):
     counts: StatusCounts = StatusCounts()
     """Snapshots in remote storage that are wrong or suspect, and paths that were not read."""
     ledger: LedgerProgress | None = None
-    """What the ledger has after the run; null without --ledger."""
+    """The counts of the ledger after the run; null without --ledger."""
 
 
 # -------------------------------------------------------------------------------------------------------- repair and its undo
@@ -156,4 +156,4 @@ class TierRepair(Document, frozen=True):
     status: StatusName = "healthy"
     """The worst of the counts, in the order of StatusName; of an undo always "healthy"."""
     counts: StatusCounts = StatusCounts()
-    """What is damaged, wrong, suspect or unproven after the run, or would be; of an undo 0."""
+    """Counts of damaged, wrong, suspect or unproven snapshots after the run, or as they would be; of an undo 0."""

@@ -376,7 +376,7 @@ def _log_start(remote: RemotePartition, chain: RemoteChain) -> int:
 
 
 def build_findings(plan: BuildPlan, log_dir: str) -> list[Finding]:
-    """What an operator has to know of the files that a follower starts with.
+    """Notes for the operator on the files that a follower starts with.
 
     Args:
         plan: of the follower.

@@ -219,7 +219,9 @@ class _SnapshotTask(ReplayTask):
 
     def boundary(self, state: BoundaryState) -> None:
         explanation = self._explanation
-        for listed in self.source.directory.snapshots_at(state.offset) if state.offset <= explanation.offset else ():
+        if state.offset > explanation.offset:
+            return
+        for listed in self.source.directory.snapshots_at(state.offset):
             is_explained = listed.name == explanation.name
             if state.offset == explanation.offset and not is_explained:
                 continue

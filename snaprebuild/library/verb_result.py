@@ -85,7 +85,7 @@ class Result(Generic[DocumentT, PartitionT]):
 
     @cached_property
     def findings(self) -> tuple[ReportedFinding, ...]:
-        """What was found: faults, refusals, paths that could not be read, and notes. Messages name arguments, not options."""
+        """The findings: faults, refusals, paths that could not be read, and notes. Messages name arguments, not options."""
         findings = map(reported, self._view.findings)
         return tuple(replace(finding, message=with_arguments(finding.message)) for finding in findings)
 

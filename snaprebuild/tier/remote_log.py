@@ -160,7 +160,8 @@ class RemoteLog:
 
     def _announce(self, segment: RemoteSegment) -> None:
         current = self.segments.get(segment.segment_id)
-        if segment.state is not STARTED or STARTED not in _FOLLOWS[None if current is None else current.state]:
+        current_state = None if current is None else current.state
+        if segment.state is not STARTED or STARTED not in _FOLLOWS[current_state]:
             self.dropped += 1
             return
         for entry in segment.leader_epochs:
@@ -171,7 +172,9 @@ class RemoteLog:
         """Forgets a copy, as a tombstone of its key does in a compacted metadata log (KIP-1266)."""
         segment = self.segments.pop(segment_id, None)
         self.deleted.add(segment_id)
-        for entry in () if segment is None else segment.leader_epochs:
+        if segment is None:
+            return
+        for entry in segment.leader_epochs:
             epoch = self._epochs[entry.epoch]
             epoch.begin_deletion(entry.start_offset, segment_id)
             del epoch.unreferenced[segment_id]

@@ -433,7 +433,9 @@ def _unrecorded_state(log: RemoteLog, segment_id: bytes, other: CopyState | None
 def _cut_off_findings(logs: RemoteLogs, partitions: Iterable[ListedPartition], root: str) -> Iterator[Finding]:
     """Complete copies without a record, where the first records of the metadata partition that would have it are gone."""
     counts = Counter[int]()
-    for each in partitions if logs.begins_at else ():
+    if not logs.begins_at:
+        return
+    for each in partitions:
         number = metadata_partition(each.id, logs.metadata_partitions())
         if number not in logs.begins_at:
             continue
@@ -759,12 +761,11 @@ def _lacking_copies(
     listed: dict[TopicIdPartition, ListedPartition], partitions: Sequence[ListedPartition], logs: RemoteLogs, key_prefix: str
 ) -> Iterable[_LackingCopy]:
     heads = {each.head.removesuffix(each.topic) for each in partitions if each.layout is TierLayout.AIVEN}
-    places = {
-        os.path.dirname(os.path.dirname(key))
-        for each in partitions
-        if each.layout is TierLayout.LOCAL_TIERED_STORAGE
-        for key in [next(iter(each.copies[0].by_kind.values())).key]
-    }
+    places = set()
+    for each in partitions:
+        if each.layout is TierLayout.LOCAL_TIERED_STORAGE:
+            key = next(iter(each.copies[0].by_kind.values())).key
+            places.add(os.path.dirname(os.path.dirname(key)))
     default = TierLayout.LOCAL_TIERED_STORAGE if places and not heads else TierLayout.AIVEN
     for place, log in logs.partitions.items():
         if place in logs.deletions:

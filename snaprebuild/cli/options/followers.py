@@ -193,7 +193,7 @@ class FollowerCheckOptions(RemoteReplayOptions, frozen=True):
 
 
 class FollowerRepairOptions(RemoteReplayOptions, frozen=True):
-    """What becomes of wrong snapshots, and where the receipt goes."""
+    """The treatment of wrong snapshots, and the place of the receipt."""
 
     set_aside: SetAside = False
     dry_run: DryRun = False

@@ -114,7 +114,7 @@ def print_scan(result: ScanResult, *, all_rows: bool) -> None:
 
 
 def _expired_text(result: ScanResult, now_ms: int) -> str:
-    """What is known of suspect snapshots that lack producers which no broker would load any more; empty without one."""
+    """A note on suspect snapshots that lack producers which no broker would load any more; empty without one."""
     count = sum(moment <= now_ms for partition in result.partitions for moment in partition.expired_from_ms)
     if not count:
         return ""

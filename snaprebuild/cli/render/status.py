@@ -262,7 +262,7 @@ def _with_shorter_names(status: Status, also: str) -> Iterator[str]:
 
 
 def status_details(status: Status) -> str:
-    """What ``status_line`` has left out: the line with all names and numbers in full, or only the advice; else nothing."""
+    """The parts that ``status_line`` has left out: the line with all names and numbers in full, or only the advice; else nothing."""
     whole = _whole_line(status)
     line = status_line(status)
     if line in (None, whole):
@@ -482,12 +482,6 @@ def _subject(group: FateGroup, cut: Cut) -> str:
     return f"{name} and {pluralize(others, 'other')}" if others else name
 
 
-def _so_do_others(group: FateGroup, word: str) -> str:
-    """How many partitions have the same fate, with offsets of their own; empty for one partition."""
-    others = len(group.fates) - 1
-    return f"; so {word} {pluralize(others, 'other')}" if others else ""
-
-
 def _no_start(group: FateGroup, subject: str, cut: Cut) -> str:
     del cut
     fate = group.first
@@ -536,10 +530,11 @@ def _records_cut(group: FateGroup, subject: str, cut: Cut) -> str:
 def _end_lost(group: FateGroup, subject: str, cut: Cut) -> str:
     del subject
     fate = group.first
-    others = _so_do_others(group, "did")
+    others = len(group.fates) - 1
+    so_did_others = f"; so did {pluralize(others, 'other')}" if others else ""
     by_snapshot = fate.finding_cause is FindingCause.SNAPSHOT_ABOVE_LOG_END
     evidence = f"a snapshot is at {fate.reached_offset}" if by_snapshot else f"its checkpoints say {fate.reached_offset}"
-    return f"{cut(fate.subject)} lost its end: {fate.log_end_offset}, {evidence}{others}."
+    return f"{cut(fate.subject)} lost its end: {fate.log_end_offset}, {evidence}{so_did_others}."
 
 
 def _stray_deleted(group: FateGroup, subject: str, cut: Cut) -> str:

@@ -103,7 +103,7 @@ class TierMetadataView(View):
         )
 
     def answer(self) -> Answer:
-        """What was written or may be, and what keeps records from being written."""
+        """Counts of records that were written or may be, and the reasons that keep others from being written."""
         records = self._records
         if selects_nothing(self.findings) and not records.partitions:
             return nothing_read(self.findings)

@@ -473,7 +473,7 @@ def run_here(queues: Iterable[TaskQueue], read: Read) -> None:
 
 
 def next_groups(waiting: deque[TaskQueue], budget: ReadBudget, ahead: int | None = None) -> list[ReadGroup]:
-    """What of these partitions is read together. Those of which nothing waits any more are removed.
+    """The segments of these partitions that are read together. Those of which nothing waits any more are removed.
 
     Args:
         waiting: of one device.

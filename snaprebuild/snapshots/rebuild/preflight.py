@@ -1,4 +1,4 @@
-"""What a run would be refused for, found before anything is read or written: by `plan`, by a dry run, and by the run itself.
+"""Reasons to refuse a run, found before anything is read or written: by `plan`, by a dry run, and by the run itself.
 
 All of them call ``with_preflight``, so that they have one answer. Each write is guarded as well: much can happen after the check.
 """
@@ -122,7 +122,7 @@ def blocked_by(
 
 
 def blocked_in_place(plan: PartitionPlan, offsets: Iterable[int]) -> Blocked | None:
-    """What keeps snapshots from being written into the directory of a partition; None if nothing does.
+    """The reason why no snapshot can be written into the directory of a partition; None if they can.
 
     Args:
         plan: of the partition.

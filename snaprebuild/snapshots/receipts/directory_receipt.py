@@ -100,7 +100,7 @@ class DirectoryReceipt(StepReceipt):
 
 
 class DirectoryAction(StrEnum):
-    """What ``undo`` did with a directory."""
+    """The result of ``undo`` for a directory."""
 
     REMOVED = "removed"
     """The directory was as it was written, and was removed."""

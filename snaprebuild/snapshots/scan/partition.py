@@ -259,9 +259,10 @@ class _PartitionScanner:
 
     def _check_owners(self) -> None:
         """A broker does not start when it may not read a file of a partition (``removeTempFilesAndCollectSwapFiles``)."""
-        files = [segment.log for segment in self.segments] + [file for _, file in self.directory.snapshots]
-        for file in files if self.segments and not self.is_judged else ():
-            broker = self.segments[-1].log.ownership
+        if self.is_judged or not self.segments:
+            return
+        broker = self.segments[-1].log.ownership
+        for file in [segment.log for segment in self.segments] + [file for _, file in self.directory.snapshots]:
             if not may_read(broker, file.ownership):
                 message = f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}), and does not start"
                 path = self.directory.file_path(file.name)
@@ -288,7 +289,9 @@ class _PartitionScanner:
             elif snapshot.outcome is ReadOutcome.UNREADABLE:
                 assert snapshot.error is not None
                 self._report_unreadable(snapshot)
-            for suspicion in snapshot.suspicions if snapshot.parses else ():
+            if not snapshot.parses:
+                continue
+            for suspicion in snapshot.suspicions:
                 path = self.directory.file_path(snapshot.file.name)
                 finding = suspect_finding(path, snapshot.offset, suspicion)
                 self.findings.append(finding)
@@ -307,7 +310,7 @@ class _PartitionScanner:
         self.findings.append(finding_of_error(snapshot.error, path))
 
     def _next_start(self, parses: Mapping[int, bool]) -> BrokerStart | None:
-        """What the start does to the snapshots; None where that is not known.
+        """The effect of the start on the snapshots; None where that is not known.
 
         Args:
             parses: offset of each snapshot, and whether it parses.

@@ -108,7 +108,7 @@ class FactSources:
 
 @dataclass(frozen=True, slots=True)
 class RecordSettings:
-    """What remote storage does not show.
+    """Facts that remote storage does not show.
 
     Attributes:
         custom_fields: that the plugin is set to include in custom metadata; None if unknown.
@@ -286,7 +286,7 @@ def _custom_metadata(remote: RemotePartition, copy: RemoteCopy, settings: Record
 
 
 def _own_prefix(remote: RemotePartition, copy: RemoteCopy) -> str:
-    """What precedes the topic in the keys of a copy in Aiven's layout."""
+    """The text before the topic in the keys of a copy in Aiven's layout."""
     parsed = parse_aiven_key(copy.objects.by_kind[AivenObject.LOG].key)
     assert parsed is not None
     return parsed.head.removesuffix(remote.id.topic)
@@ -314,7 +314,7 @@ def prefix_fault(remote: RemotePartition, copy: RemoteCopy, settings: RecordSett
 
 
 def _prefix_below_bucket(location: str) -> str:
-    """What is between the bucket and the keys of a listing; nothing in a directory, which is the root of the plugin's file system."""
+    """The prefix between the bucket and the keys of a listing; nothing in a directory, which is the root of the plugin's file system."""
     if not location.startswith(OBJECT_SCHEME):
         return ""
     _, _, below = location.removeprefix(OBJECT_SCHEME).partition("/")

@@ -146,7 +146,7 @@ class MetadataCopy(Part, frozen=True):
     fact_sources: dict[str, FactSource] | None
     """The source of each fact by its name, and of the state COPY_SEGMENT_FINISHED; null without facts."""
     record_differences: Sequence[str]
-    """What differs between its record in the metadata log and its objects, for the user; not stable."""
+    """Differences between its record in the metadata log and its objects, for the user; not stable."""
 
 
 class MetadataPartition(TopicPartition, frozen=True):
@@ -201,7 +201,7 @@ class PartitionRecords:
 
 @dataclass(frozen=True, slots=True)
 class PartitionContext:
-    """What is known of a partition besides its copies.
+    """The facts about a partition besides its copies.
 
     Attributes:
         logs: the metadata logs; empty without one.
