@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
@@ -127,7 +128,7 @@ class PartitionReader:
             plan.headers.clear()
             self._report_damage()
 
-    def _blocks(self, piece: LogPiece, source: OpenBytes, low: int) -> Generator[HeaderBlock, None, None]:
+    def _blocks(self, piece: LogPiece, source: OpenBytes, low: int) -> Generator[HeaderBlock]:
         kept = self.plan.headers.pop(piece.path, None)
         if kept is not None:
             yield from kept
