@@ -21,6 +21,8 @@ from manifests import REPOSITORY
 from other_process import live_broker
 from sentences import NONE_MISSING, NOT_STARTED, NOTHING_CHECKED, STARTED_ALL_THE_SAME, USES_LOG_DIR
 
+from snaprebuild.cli import wrapped_command
+
 PARTITIONS = ("mixed-0", "logappend-0", "deleted-0", "plain-0")
 HOOK_SECONDS_MAX = 400
 
@@ -305,9 +307,9 @@ main()
 """
 
 
-def replaced(doing: str, *arguments: object) -> subprocess.Popen[str]:
-    """The verb, whose preparation does something else."""
-    command = [sys.executable, "-c", SLOW.format(doing), *map(str, arguments)]
+def replaced(doing: str, *arguments: object, settings: str = "") -> subprocess.Popen[str]:
+    """The verb, whose preparation does something else, perhaps with other constants."""
+    command = [sys.executable, "-c", settings + SLOW.format(doing), *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY)
 
 
@@ -351,11 +353,20 @@ def test_where_there_is_no_process_for_it_the_command_starts(logs: Path) -> None
         assert done.stderr.startswith("snaprebuild: the preparation has no process: Try again\n")
 
 
+STOPS_SOON = """
+from snaprebuild.cli import wrapped_command
+wrapped_command.STOP_SECONDS, wrapped_command.KILL_SECONDS = 0.2, 0.4
+"""
+"""A busy machine needs seconds, too: with these it has all of the ten."""
+
+
 @pytest.mark.full
 def test_the_command_starts_ten_seconds_after_the_deadline_at_most(logs: Path) -> None:
     """Also where the preparation does not even answer SIGTERM."""
-    deaf = "signal.signal(15, signal.SIG_IGN); print('working', file=sys.stderr, flush=True); time.sleep(600)"
-    with replaced(f"import signal; {deaf}", logs, "--deadline", 0, "--", "echo", "started") as process:
+    assert wrapped_command.STOP_SECONDS < wrapped_command.KILL_SECONDS < wrapped_command.GIVE_UP_SECONDS
+    assert wrapped_command.GIVE_UP_SECONDS + wrapped_command.ORPHANS_SECONDS <= 10
+    deaf = "import signal; signal.signal(15, signal.SIG_IGN); print('working', file=sys.stderr, flush=True); time.sleep(600)"
+    with replaced(deaf, logs, "--deadline", 0, "--", "echo", "started", settings=STOPS_SOON) as process:
         assert process.stderr is not None
         assert process.stdout is not None
         assert process.stderr.readline() == "working\n"
