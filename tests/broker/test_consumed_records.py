@@ -51,7 +51,7 @@ def middle_timestamp(log_dir: Path, topic: str) -> int:
     return int(rows[len(rows) // 2]["timestamp"])
 
 
-@pytest.mark.parametrize("version", ["2.7.2", "3.9.2", "4.3.1"])
+@pytest.mark.parametrize("version", ["2.7.2", pytest.param("3.9.2", marks=pytest.mark.night), "4.3.1"])
 def test_the_records_are_those_of_a_consumer(version: str, tmp_path: Path) -> None:
     node = KafkaNode(tmp_path / "node", version=version, tiering=False)
     with node:
