@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from types import SimpleNamespace
 
 from manifests import REPOSITORY
 from run_plan import FILE_SECONDS, NEEDS, SHARED, Plan, tier_of_marks
@@ -62,3 +63,14 @@ def test_what_takes_long_to_make_is_made_in_one_process() -> None:
 
 def test_files_whose_length_is_known_are_there() -> None:
     assert not [name for name in FILE_SECONDS if not (REPOSITORY / name).is_file()]
+
+
+def test_a_file_that_is_known_to_be_long_begins_before_many_short_tests() -> None:
+    """Also where nothing was timed yet, as in each new checkout."""
+    long = next(iter(FILE_SECONDS))
+    items = [
+        SimpleNamespace(nodeid=f"{file}::test_{number}", iter_markers=tuple) for number in range(200) for file in ("a.py", long)
+    ]
+    first, *_ = Plan({}).ordered(items)  # type: ignore[arg-type]
+    assert first.nodeid == f"{long}::test_0"
+    assert not Plan({item.nodeid: 1.0 for item in items if item.nodeid[0] == "a"}).ordered(items)[0].nodeid.startswith(long)  # type: ignore[arg-type]
