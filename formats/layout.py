@@ -60,7 +60,7 @@ def dtype_of(grammar: Struct) -> np.dtype[np.void]:
 
 
 def _field_type(field: Construct) -> object:
-    """What numpy.dtype accepts as the type of one field."""
+    """The type of one field, in a form that numpy.dtype accepts."""
     inner = _unwrapped(field)
     if isinstance(inner, FormatField):
         order = inner.fmtstr[0]

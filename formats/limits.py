@@ -118,7 +118,7 @@ TAGGED_FIELDS_MAX = 1_000
 """Tagged fields of one structure. Kafka's schemas have 9 at most; each that is not known is kept."""
 
 HEADER_BLOCK_BYTES = 4 << 20
-"""What the fast header reader holds of a segment at a time. It is large enough that a block costs less than its batches, and small
+"""Size of the blocks of the fast header reader. It is large enough that a block costs less than its batches, and small
 enough that its bytes are still in the processor's cache during the walk. 8 MiB cost 10 to 20 ns more for each batch of 350
 bytes."""
 

@@ -19,7 +19,7 @@ _NUMBERS = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
 
 
 class SettingState(msgspec.Struct, frozen=True, array_like=True):
-    """What a setting is from a release on, until the next state.
+    """The state of a setting from a release on, until the next state.
 
     Attributes:
         since: a release, such as ``4.4``.
@@ -47,7 +47,7 @@ class KafkaSetting(msgspec.Struct, frozen=True):
         return any(state.type == "password" for state in self.states)
 
     def state_in(self, release: str) -> SettingState | None:
-        """What the setting is in a release; None if the release does not know it.
+        """The state of the setting in a release; None if the release does not know it.
 
         Args:
             release: such as ``4.4``.

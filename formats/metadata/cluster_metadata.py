@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 
-from formats.errors import FormatError
 from formats.message import Message
 from formats.message_schema import MessageSchema, load_schemas
 from formats.metadata.framed_message import by_api_key, read_framed_message, write_framed_message
@@ -79,13 +78,8 @@ NO_OP_RECORD = ClusterMetadataRecord(MetadataRecordType.NO_OP, "NoOpRecord", 0, 
 """An idle controller writes one twice a second, and most records of most logs are these."""
 
 
-def read_cluster_metadata_record(value: bytes, *, file: str | None = None, position: int = 0) -> ClusterMetadataRecord:
+def read_cluster_metadata_record(value: bytes) -> ClusterMetadataRecord:
     """Reads the value of a record.
-
-    Args:
-        value: of the record.
-        file: for messages.
-        position: where the value begins in its file, in bytes, for messages.
 
     Raises:
         BadVersionError: a message of another version, or the frame of the preview in 2.8.
@@ -94,11 +88,7 @@ def read_cluster_metadata_record(value: bytes, *, file: str | None = None, posit
     """
     if value == NO_OP_VALUE:
         return NO_OP_RECORD
-    try:
-        schema, version, message = read_framed_message(_schemas(), value)
-    except FormatError as error:
-        error = error.shifted_by(position)
-        raise error.in_file(file) if file else error from None
+    schema, version, message = read_framed_message(_schemas(), value)
     assert schema.api_key is not None
     return ClusterMetadataRecord(schema.api_key, schema.name, version, message)
 

@@ -79,7 +79,7 @@ FILE_NAME_LENGTH_MAX = 255
 
 
 class DumpedKind(enum.StrEnum):
-    """What can be in a file, as ``formats.partition.file_kind`` finds out; the values are the names in commands and tables."""
+    """Kinds of content of a file, as ``formats.partition.file_kind`` finds out; the values are the names in commands and tables."""
 
     LOG = "log"
     SNAPSHOT = "snapshot"

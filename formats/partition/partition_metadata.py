@@ -115,7 +115,7 @@ def read_partition_metadata(data: bytes | memoryview, *, file: str | None = None
 
 
 class PartitionMetadataFault(Enum):
-    """What a broker throws at a ``partition.metadata`` that ``read_partition_metadata`` refuses (``PartitionMetadataReadBuffer.read``)."""
+    """The exception of a broker for a file that ``read_partition_metadata`` refuses (``PartitionMetadataReadBuffer.read``)."""
 
     LINE_MISSING = "line-missing"
     """NullPointerException."""

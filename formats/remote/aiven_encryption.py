@@ -65,7 +65,7 @@ class DataKey:
             ) from None
 
     def encrypted(self, data: bytes, vector: bytes) -> bytes:
-        """What ``decrypted`` takes; empty if ``data`` is empty.
+        """The data in the form that ``decrypted`` takes; empty if ``data`` is empty.
 
         Args:
             data: the content of a chunk or index.

@@ -125,7 +125,7 @@ class AivenManifest:
 
     @property
     def segment(self) -> dict[str, Any]:
-        """What the broker passed to the plugin about the segment (``remoteLogSegmentMetadata``); may be empty, not used here."""
+        """The facts that the broker passed to the plugin about the segment (``remoteLogSegmentMetadata``); may be empty, not used here."""
         metadata = self.document.get("remoteLogSegmentMetadata")
         return metadata if isinstance(metadata, dict) else {}
 

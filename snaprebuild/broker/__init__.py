@@ -1,1 +1,1 @@
-"""What a broker does next: with its directories at its start, and with uploads to remote storage."""
+"""The next actions of a broker: with its directories at its start, and with uploads to remote storage."""

@@ -1,4 +1,4 @@
-"""What keeps a broker from its start because it is there twice: a partition, a future copy, a log directory. Pure: facts in, fates out.
+"""Duplicates that keep a broker from its start: of a partition, a future copy, a log directory. Pure: facts in, fates out.
 
 Source: ``LogManager.loadLog``, ``LogManager.validateLogDirs``, ``ConfigDef`` of 2.8.2, 3.6.1, 3.6.2, 3.7.0, 3.7.2, 3.9.2, 4.3.1, 4.4.0.
 """

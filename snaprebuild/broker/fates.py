@@ -117,7 +117,7 @@ _RANKS = {kind: rank for rank, kind in enumerate(FateKind)}
 
 
 class StartFate(Part, frozen=True):
-    """What the next start of a broker does to a partition, a log directory or the broker."""
+    """The effect of the next start of a broker on a partition, a log directory or the broker."""
 
     kind: FateKind
     severity: Annotated[str, one_of("note", "finding", "damaged")]
@@ -142,7 +142,7 @@ class StartFate(Part, frozen=True):
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to one partition, log directory or broker.
+    """The fate of one partition, log directory or broker.
 
     Attributes:
         kind: what happens.

@@ -1,4 +1,4 @@
-"""What the start does with the copies of a move between log directories. Pure: facts in, fates out.
+"""The fates of the copies of a move between log directories. Pure: facts in, fates out.
 
 A copy that the controller knows takes the place of the partition from 3.7.1 on. Any other goes on being filled, as does each with
 ZooKeeper and before 3.7.1: that is as in any other start, and no fate. But where the partition itself is gone, the broker creates an empty

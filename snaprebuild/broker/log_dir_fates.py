@@ -1,4 +1,4 @@
-"""What happens to the log directories of a broker, and to the broker, at its next start. Pure: facts in, fates out.
+"""The fates of the log directories of a broker, and of the broker, at its next start. Pure: facts in, fates out.
 
 Each entry of ``log.dirs`` in the configuration is to be there, and the metadata log in one of them.
 
@@ -193,7 +193,7 @@ def _offline(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:
 
 
 def same_broker_fates(log_dirs: Sequence[LogDirFacts], node_id: int | None) -> list[Fate]:
-    """What does not belong together in the ``log.dirs`` of one ``server.properties``.
+    """Fates of directories that do not belong together in the ``log.dirs`` of one ``server.properties``.
 
     Args:
         log_dirs: all of them.

@@ -377,7 +377,7 @@ class _Recovered:
 
 
 def _recovered(directory: PartitionDir, segment: SegmentFiles, producers: _OpenTransactions) -> _Recovered:
-    """What ``LogSegment.recover`` keeps of a segment.
+    """The part of a segment that ``LogSegment.recover`` keeps.
 
     Up to the first batch that is not whole, or whose checksum differs; nothing where the index descends.
     """

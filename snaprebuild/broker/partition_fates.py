@@ -1,4 +1,4 @@
-"""What happens to a partition at the next start of its broker. Pure: facts in, fates out.
+"""The fates of a partition at the next start of its broker. Pure: facts in, fates out.
 
 The order of the checks is that of a broker: the name, the leader epochs, the segments with their indexes, the end of the log. Then come
 the topic id, and whether the partition is assigned. The first check that fails ends the start of the partition: nothing below it happens.

@@ -73,7 +73,7 @@ class ReleaseRange(msgspec.Struct, frozen=True):
         return f"Kafka {releases} by {self.source}"
 
     def text_of(self, releases: Collection[Release]) -> str | None:
-        """What to say of the releases of the range that something is true for; None if it is true for all of them."""
+        """The releases of the range that something is true for, in words; None if it is true for all of them."""
         return None if len(releases) == len(self.releases) else releases_text(releases)
 
     def narrowed(self, first: Release | None, last: Release | None, source: str) -> ReleaseRange:

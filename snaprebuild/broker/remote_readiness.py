@@ -38,7 +38,7 @@ NOT_READY_ADVICE = "Raise the protocol first."
 
 
 class Readiness(StrEnum):
-    """What uploads do with the topics of a broker after its next start."""
+    """The uploads of the topics of a broker after its next start."""
 
     READY = "ready"
     """Nothing is uploaded under id zero, as far as the files show."""
@@ -49,7 +49,7 @@ class Readiness(StrEnum):
 
 
 class NextStart(msgspec.Struct, frozen=True):
-    """What ``server.properties`` sets for the next start.
+    """The settings of ``server.properties`` for the next start.
 
     Attributes:
         protocol: first two numbers of ``inter.broker.protocol.version``; None for that of the release.
@@ -155,7 +155,7 @@ def readiness_finding(judged: RemoteReadiness, path: str, severity: Severity) ->
 
 
 def not_ready_text(topics: Collection[str], *, with_advice: bool = True) -> str:
-    """What the first line of a result says of topics that would be uploaded under id zero; empty without any.
+    """The part of the first line of a result about topics that would be uploaded under id zero; empty without any.
 
     Args:
         topics: their names.
@@ -169,7 +169,7 @@ def not_ready_text(topics: Collection[str], *, with_advice: bool = True) -> str:
 
 
 def readiness_note(judged: RemoteReadiness, path: str) -> Finding | None:
-    """What to do before remote storage is switched on; None where each topic has an id, or would be uploaded under id zero already.
+    """The advice before remote storage is switched on; None where each topic has an id, or would be uploaded under id zero already.
 
     Args:
         judged: the broker.

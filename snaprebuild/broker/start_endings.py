@@ -1,4 +1,4 @@
-"""What ends the start of a partition: nothing after it happens there. Pure: facts in, fates out.
+"""Fates that end the start of a partition: nothing after them happens there. Pure: facts in, fates out.
 
 The order of the checks is that of a broker: the name, the leader epochs, the segments with their indexes, the end of the log, the topic id.
 What only the batches show is known to `verify` alone, so that `scan` stays quick.

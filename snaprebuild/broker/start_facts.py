@@ -135,7 +135,7 @@ class SegmentEnd(msgspec.Struct, frozen=True):
 
 
 class LogRead(msgspec.Struct, frozen=True, kw_only=True):
-    """What a start finds in the batches that it reads.
+    """Facts from the batches that a start reads.
 
     These are, after a crash, all from the segment of the recovery point on, and after a clean stop those above the newest snapshot.
 

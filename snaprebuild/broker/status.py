@@ -84,7 +84,7 @@ class FateGroup(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> FateKind:
-        """What happens."""
+        """The kind of the fates."""
         return self.first.kind
 
     @property
@@ -225,7 +225,7 @@ def total_counts(parts: Iterable[StatusCounts]) -> StatusCounts:
 
 
 class JudgedStart(msgspec.Struct, frozen=True):
-    """What the next start of brokers does.
+    """The effects of the next start of brokers.
 
     Attributes:
         fates: the worst first.

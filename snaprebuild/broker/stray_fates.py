@@ -86,7 +86,7 @@ def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
 
 
 def lost_id_remedy(partition: PartitionFacts) -> str:
-    """What to do about a lost ``partition.metadata`` whose content the metadata history proves; empty if it does not."""
+    """The remedy for a lost ``partition.metadata`` whose content the metadata history proves; empty if it does not."""
     assignment = partition.assignment
     if assignment is None or assignment.lost_topic_id is None:
         return ""

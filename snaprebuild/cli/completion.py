@@ -50,7 +50,7 @@ def script(shell: str, group: click.Command) -> str:
 
 
 def answer(instruction: str, group: click.Command) -> str:
-    """What the variable asks for.
+    """The script or the completions that the variable asks for.
 
     Raises:
         UsageError: it asks for something else.

@@ -34,7 +34,8 @@ def print_findings(findings: Iterable[Finding], *, notes: bool, everything: bool
     """Prints findings to stderr, one line for each cause, the worst first; ``everything``: a line for each path, and any number."""
     lines: Counter[str] = Counter()
     chosen = [each for each in sorted(findings, key=lambda each: -each.severity) if notes or each.severity]
-    for finding, names in ((each, "") for each in chosen) if everything else grouped_findings(chosen):
+    groups = [(each, "") for each in chosen] if everything else grouped_findings(chosen)
+    for finding, names in groups:
         place = f" [offset {finding.offset}]" if finding.offset is not None else ""
         whose = f": {names}" if names else ""
         text = f"{finding.severity.name.lower()}: {shown(finding.path)}{place}{whose}: {finding.message} ({finding.code})"

@@ -87,6 +87,6 @@ def _interrupt_again(unraisable: UnraisableHookArgs) -> None:
 
 
 def _ignore_signals() -> None:
-    """What is left is done by the interpreter, which gives signals back their default actions."""
+    """Ignores signals until the interpreter, at its end, gives them back their default actions."""
     for number in (*SIGNALS, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)

@@ -31,7 +31,7 @@ def shown(path: str) -> str:
 
 
 def labels_of(partitions: Iterable[PartitionSource], topic_ids: Mapping[str, bytes | None] | None = None) -> dict[str, str]:
-    """What a table calls each partition, by its path: its name, or its path below the sources if several have that name.
+    """The name of each partition in a table, by its path: its name, or its path below the sources if several have that name.
 
     Args:
         partitions: all of the table.
@@ -51,7 +51,7 @@ def labels_of(partitions: Iterable[PartitionSource], topic_ids: Mapping[str, byt
 
 
 def id_labels(topics: Iterable[tuple[str, bytes | None]]) -> dict[tuple[str, bytes | None], str]:
-    """What a table puts after a partition's name, where its topic's name has several ids; nothing for others.
+    """The text after a partition's name in a table, where its topic's name has several ids; nothing for others.
 
     Args:
         topics: name and topic id (16 bytes, None where it is unknown) of all of the table.

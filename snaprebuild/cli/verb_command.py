@@ -139,7 +139,8 @@ def _check_paths(ctx: click.Context) -> None:
         is_option = isinstance(each, click.Option)
         if value is None or (is_option and each.metavar not in PATHS):
             continue
-        for path in [value] if isinstance(value, str) else value:
+        paths = [value] if isinstance(value, str) else value
+        for path in paths:
             check_scheme(_ID.sub("", path))
             if is_option:
                 check_new_path(path)

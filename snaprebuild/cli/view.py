@@ -12,7 +12,7 @@ __all__ = ["AGAIN", "RUN_AGAIN", "Advice", "Answer", "View"]
 
 
 class Advice(NamedTuple):
-    """What comes before the next command: no command of this program does it.
+    """A step before the next command, which no command of this program does.
 
     Attributes:
         text: what somebody does, as an instruction without its stop.

@@ -95,7 +95,7 @@ class StartDecision:
 
 
 class CallerProcess(NamedTuple):
-    """What this program changes of itself when it begins, as it was."""
+    """The original values of what this program changes of itself when it begins."""
 
     umask: int
 
@@ -104,7 +104,7 @@ class WithCommand(VerbCommand):
     """Takes ``-- CMD ARGS...`` off its arguments before they are looked at."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """What is before the first ``--`` is ours."""
+        """Takes the arguments before the first ``--`` as those of the verb."""
         if "--" in args:
             at = args.index("--")
             args, ctx.meta[_KEY] = args[:at], args[at + 1 :]

@@ -1,4 +1,4 @@
-"""What metadata logs (KRaft) add to the fates of partitions at the next start: the release, and the replicas of each partition."""
+"""Facts of metadata logs (KRaft) for the fates of partitions at the next start: the release, and the replicas of each partition."""
 
 from __future__ import annotations
 

@@ -88,7 +88,9 @@ def producer_id_findings(
     found: dict[str, list[tuple[PartitionSource, ForeignProducers]]] = {}
     unknown: dict[str, list[str]] = {}
     findings: list[Finding] = []
-    for partition in source.partitions if partitions is None else partitions:
+    if partitions is None:
+        partitions = source.partitions
+    for partition in partitions:
         above = (later or {}).get(partition.directory.path)
         has_entries = bool(partition.directory.snapshots) or above is not None
         if not (has_entries and is_judged(partition.directory) and partition.log_dir.store.is_local):

@@ -79,7 +79,7 @@ OF_ONE_LOG = frozenset(FateKind) - {FateKind.NO_START, FateKind.FAILS_ONCE, Fate
 
 
 def start_concerns(source: Source, reported: Sequence[Finding], *, without: frozenset[FateKind] = frozenset()) -> list[Finding]:
-    """What the next start does to the logs that a command reads: a leader that does not start, or starts with less, answers otherwise.
+    """Fates of the logs that a command reads at the next start: a leader that does not start, or starts with less, answers otherwise.
 
     The command judges something else, so that each is a finding and no damage. What could not be read may hide another one.
 
@@ -106,7 +106,7 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
 def local_start_concerns(
     locations: Sequence[str], run: Run, server_properties: str | None = None, *, without: frozenset[FateKind] = frozenset()
 ) -> list[Finding]:
-    """What the next start does to the log directories that a command names, as ``start_concerns``; objects start no broker.
+    """Fates of the log directories that a command names at the next start, as ``start_concerns``; objects start no broker.
 
     Args:
         locations: of log directories.
@@ -143,7 +143,7 @@ def _concerned_paths(reported: Sequence[Finding]) -> set[str]:
 
 
 def _also_unread(start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
-    """What could not be read for the judgement of the start, without the paths that the command reports as unread itself."""
+    """Findings about unread files of the judgement of the start, without the paths that the command reports as unread itself."""
     unread = {each.path for each in reported if each.is_unread}
     return [each for each in start.unread if each.path not in unread]
 

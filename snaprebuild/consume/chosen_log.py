@@ -163,11 +163,11 @@ def read_replica(source: PartitionSource) -> Replica:
 
 def _end_past_damage(directory: PartitionDir, end: int) -> tuple[int, bool]:
     """The end of a log behind the damage at which a broker stops, and whether there is damage behind the last whole batch."""
-    piece = pieces_of(directory, 0, INT64_MAX)[-1]
+    piece = pieces_of(directory, INT64_MAX)[-1]
     faults: list[BatchFault] = []
     position = -1
     with piece.open() as source:
-        for block in blocks_of(piece, source, END_COLUMNS, faults.append, check_crc=True, low=end):
+        for block in blocks_of(piece, source, END_COLUMNS, faults.append, low=end):
             end = max(end, block.next_offset)
             position = int(block.position_bytes[-1])
     return end, bool(faults) and faults[-1].position_bytes > position
@@ -206,7 +206,7 @@ def choose_log(replicas: Sequence[Replica]) -> ChosenLog:
         topic=directory.name.topic,
         partition=directory.name.partition,
         place=directory.path,
-        pieces=pieces_of(directory, 0, max(log_end, 0)),
+        pieces=pieces_of(directory, max(log_end, 0)),
         log_start=source.log_start_offset,
         log_end=log_end,
         high_watermark=high_watermark,

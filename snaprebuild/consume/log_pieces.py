@@ -71,30 +71,29 @@ class LogPiece(msgspec.Struct, frozen=True):
         return read_positions_hint(ReadPath(self.store, self.index), source.size_bytes)
 
 
-def pieces_of(directory: PartitionDir, low: int, high: int) -> tuple[LogPiece, ...]:
-    """The segments on disk that may hold offsets from ``low`` up to ``high``, excluded.
+def pieces_of(directory: PartitionDir, high: int) -> tuple[LogPiece, ...]:
+    """The segments on disk that may hold offsets up to ``high``, excluded.
 
     A batch is looked for where a broker looks for it: in the segment with the greatest base offset that is not above its own.
     """
     pieces = []
     for number, segment in enumerate(directory.segments):
         is_last = number == len(directory.segments) - 1
-        end = high if is_last else min(high, directory.segments[number + 1].base_offset)
-        begin = max(low, segment.base_offset)
-        if begin < end:
-            following = None if is_last else directory.segments[number + 1].base_offset
-            pieces.append(_piece(directory, segment, begin, end, following))
+        following = None if is_last else directory.segments[number + 1].base_offset
+        end = high if following is None else min(high, following)
+        if segment.base_offset < end:
+            pieces.append(_piece(directory, segment, end, following))
     return tuple(pieces)
 
 
-def _piece(directory: PartitionDir, segment: SegmentFiles, low: int, high: int, following: int | None) -> LogPiece:
+def _piece(directory: PartitionDir, segment: SegmentFiles, high: int, following: int | None) -> LogPiece:
     path = directory.file_path(segment.log.name)
     return LogPiece(
         store=directory.store.for_file(path),
         path=path,
         identity=segment.log.identity,
         base_offset=segment.base_offset,
-        low=low,
+        low=segment.base_offset,
         high=high,
         is_last=following is None,
         index=None if segment.offset_index is None else directory.file_path(segment.offset_index),
@@ -128,18 +127,16 @@ def blocks_of(
     columns: tuple[str, ...],
     on_fault: OnFault | None,
     *,
-    check_crc: bool,
     low: int = 0,
     on_torn: OnFault | None = None,
 ) -> Generator[HeaderBlock]:
-    """The headers of a segment, block by block, of batches whose offsets ascend.
+    """The headers of a segment, block by block, of batches whose offsets ascend. Blocks list batches with wrong checksums.
 
     Args:
         piece: the segment.
         source: its bytes.
         columns: of the blocks; ``base_offset`` and ``last_offset_delta`` are among them.
         on_fault: takes the fault that ends the segment early; None to raise it.
-        check_crc: the blocks list batches with wrong checksums.
         low: batches that end below it may be left out.
         on_torn: takes the end of the log if bytes follow its last whole batch, which a broker cuts off.
 
@@ -151,7 +148,7 @@ def blocks_of(
     previous = piece.base_offset - 1
     while start is not None:
         reader = HeaderReader(
-            source, check_crc=check_crc, hint=piece.hint(source), columns=columns, block_rows=BLOCK_ROWS, start_bytes=start
+            source, check_crc=True, hint=piece.hint(source), columns=columns, block_rows=BLOCK_ROWS, start_bytes=start
         )
         fault = None
         for block, following in _with_following(reader):

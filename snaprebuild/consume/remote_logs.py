@@ -215,7 +215,7 @@ class _Copies:
         if not segments:
             return ()
         directory = served[-1].chain.remote.directory(segments)
-        found = pieces_of(directory, 0, served[-1].end)
+        found = pieces_of(directory, served[-1].end)
         return tuple(
             replace(each, origin=ids[each.base_offset], high=min(each.high, ends[each.base_offset]), is_last=False)
             for each in found

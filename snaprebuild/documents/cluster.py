@@ -56,7 +56,7 @@ class NodeRuleResult(Part, frozen=True):
 
     rule: Annotated[str, one_of(*QuorumRule.__members__)]
     text: str
-    """What is true if the rule is met."""
+    """The statement that is true if the rule is met."""
     state: Annotated[str, one_of(*QuorumRuleState)]
     """not-judged: what the rule needs is missing, or another rule reports the reason. not-applicable: it has nothing to judge."""
     grade: Grade | None
@@ -90,7 +90,7 @@ class CheckedNode(Part, frozen=True):
     rules: Sequence[NodeRuleResult]
     """The rules; one that is violated several times is listed as often."""
     unknown_contents: UnknownContents | None = None
-    """What of the log this version does not know; null for nothing."""
+    """Contents of the log that this version does not know; null for nothing."""
 
 
 class ClusterCheck(QuorumFacts, Document, frozen=True):
@@ -148,7 +148,7 @@ class ClusterAdvise(Document, frozen=True):
     assumptions: Sequence[str]
     """One sentence each."""
     unknown_contents: UnknownContents | None = None
-    """What of the log this version does not know; null for nothing."""
+    """Contents of the log that this version does not know; null for nothing."""
 
 
 # ----------------------------------------------------------------------------------------------------------------- cluster isr
@@ -179,7 +179,7 @@ class ClusterIsr(Document, frozen=True):
     events: Streamed[IsrEvent]
     """The first 10,000, by offset."""
     unknown_contents: UnknownContents | None = None
-    """What of the log this version does not know; null for nothing."""
+    """Contents of the log that this version does not know; null for nothing."""
 
 
 # -------------------------------------------------------------------------------------------------------------- cluster source
@@ -209,7 +209,7 @@ class MetadataLogUsed(Part, frozen=True):
     """Records below it are known to be committed."""
     proof_text: str
     unknown_contents: UnknownContents | None = None
-    """What of the log this version does not know; null for nothing."""
+    """Contents of the log that this version does not know; null for nothing."""
 
 
 class ClusterSourceReplica(TopicPartition, frozen=True):

@@ -141,7 +141,7 @@ class ClusterImage(Document, frozen=True):
     delegation_token_count: int
     delegation_tokens: Sequence[DelegationToken]
     unknown_contents: UnknownContents | None = None
-    """What of the log this version does not know; null for nothing."""
+    """Contents of the log that this version does not know; null for nothing."""
 
 
 # -------------------------------------------------------------------------------------------------------------- cluster history
@@ -181,4 +181,4 @@ class ClusterHistory(Document, frozen=True):
     broker: BrokerHistory | None
     """Null without --broker."""
     unknown_contents: UnknownContents | None = None
-    """What of the log this version does not know; null for nothing."""
+    """Contents of the log that this version does not know; null for nothing."""

@@ -37,7 +37,7 @@ class LastMembers(Part, frozen=True):
     exit_code: ExitCode
     """Exit code of the process: the worst of 5, 3, 4, 1, 0 among the findings."""
     answer: str | None = None
-    """What the table begins with, in one or two lines; null for a command that only lists. Not stable."""
+    """The first one or two lines of the table; null for a command that only lists. Not stable."""
     next_command: str | None = None
     """Command of the line `Next` of the table, quoted for a shell; null for none. Not stable."""
 

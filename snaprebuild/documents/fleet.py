@@ -101,7 +101,7 @@ class Fleet(Document, frozen=True):
     upgrade: Sequence[UpgradeStep] = ()
     """Go or no-go for each step, in order; restarts that are no go come after those that are."""
     unknown_contents: UnknownContents | None = None
-    """What of the metadata log this version does not know; null for nothing."""
+    """Contents of the metadata log that this version does not know; null for nothing."""
     status: StatusName = "healthy"
     """The worst of the counts, in the order of StatusName."""
     counts: StatusCounts = StatusCounts()

@@ -126,7 +126,7 @@ class FollowerCheck(Document, frozen=True):
     status: StatusName = "healthy"
     """The worst of the counts, in the order of StatusName."""
     counts: StatusCounts = StatusCounts()
-    """What is damaged, wrong, missing or unproven, after the run or as it would be."""
+    """Counts of damaged, wrong, missing or unproven snapshots, after the run or as it would be."""
 
 
 class RepairedReplica(FollowerReplica, frozen=True):
@@ -162,7 +162,7 @@ class FollowerRepair(Document, frozen=True):
     status: StatusName = "healthy"
     """The worst of the counts, in the order of StatusName."""
     counts: StatusCounts = StatusCounts()
-    """What is damaged, wrong, missing or unproven, after the run or as it would be."""
+    """Counts of damaged, wrong, missing or unproven snapshots, after the run or as it would be."""
 
 
 # -------------------------------------------------------------------------------------------------------------------- build
@@ -226,3 +226,5 @@ class FollowerBuild(Document, frozen=True):
     verdict: VerdictSummary | None
     """On the broker that gets the replica; null if its directory does not exist."""
     takes_effect: str
+    receipt: str | None
+    """Path of the receipt; null in a dry run."""

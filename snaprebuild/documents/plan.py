@@ -69,7 +69,7 @@ class PlanDocument(Document, frozen=True):
     retention_source: str
     totals: NeedTotals
     planned: PlanCounts
-    """What a run does, as far as it is known before the replay."""
+    """The actions of a run, as far as they are known before the replay."""
     partitions: Sequence[PlannedPartition]
     status: StatusName
     """The worst of the counts."""

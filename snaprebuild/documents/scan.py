@@ -40,7 +40,7 @@ class Scan(Document, frozen=True):
     status: StatusWord = StatusWord.HEALTHY
     """The worst of all, in the order of StatusWord."""
     fates: Sequence[StartFate] = ()
-    """What the next start does, the worst first; partitions without one start as usual."""
+    """Effects of the next start, the worst first; partitions without one start as usual."""
     counts: StatusCounts = StatusCounts()
     """The counts of the first line."""
     settings: BrokerSettings | None = None

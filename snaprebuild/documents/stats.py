@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Expiration(Part, frozen=True):
-    """What an expiration leaves at as_of_ms."""
+    """Producers that an expiration leaves at as_of_ms, and the size of their snapshot."""
 
     expiration_ms: Positive
     entries: Natural

@@ -90,7 +90,7 @@ class UploadedSegment(Part, frozen=True):
     snapshot: UploadedSnapshot | None
     """Null if the segment was not checked."""
     compared: Validity | None
-    """What this log shows of the snapshot of a copy that is `present`; null if it was not compared."""
+    """The comparison of this log with the snapshot of a copy that is `present`; null if it was not compared."""
     leader_epochs: Sequence[LeaderEpochEntry]
     """Leader epochs of the segment, as in the metadata record."""
     max_timestamp_ms: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)] | None

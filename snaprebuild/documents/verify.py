@@ -60,4 +60,4 @@ class Verify(Document, frozen=True):
     counts: StatusCounts = StatusCounts()
     """The counts of the first line."""
     fates: Sequence[StartFate] = ()
-    """What the next start does, the worst first; partitions without one start as usual."""
+    """Effects of the next start, the worst first; partitions without one start as usual."""

@@ -145,7 +145,7 @@ class FollowerFetchPath(Document, frozen=True):
 def fetch_path(
     source: Source, tier: Tier | None, offset: int, high_watermark: int | None = None, remote_storage: bool | None = None
 ) -> tuple[FollowerFetchPath, list[Finding]]:
-    """What serves a fetch at an offset in each partition, and what DeleteRecords up to it removes; with the findings.
+    """The source of a fetch at an offset in each partition, and the records that DeleteRecords up to it removes; with the findings.
 
     Args:
         source: from ``open_source``.

@@ -45,7 +45,7 @@ class LostProducer(Part, frozen=True):
     expired: bool
     """A broker drops it when it loads the log at as_of_ms: no loss."""
     consequence: str
-    """What a broker without it does; not stable."""
+    """The behaviour of a broker without it; not stable."""
 
 
 class ReplicaSnapshot(Part, frozen=True):

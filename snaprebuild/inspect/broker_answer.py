@@ -1,4 +1,4 @@
-"""What a broker answers to a data batch of a producer, from its state in memory.
+"""The answer of a broker to a data batch of a producer, from its state in memory.
 
 A leader checks a data batch in this order. Is it a duplicate of one of the last five batches? Is its epoch too old? Does its
 sequence follow? Is it part of the open transaction?

@@ -53,7 +53,7 @@ class TwoPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
-    """What the coordinators' records show of a transaction.
+    """The state of a transaction in the coordinators' records.
 
     Attributes:
         two_phase: whether it is under two-phase commit.
@@ -159,7 +159,7 @@ class TransactionStates:
         return self._of_clusters[cluster_id]
 
     def of(self, producer_id: int, epoch: int) -> KnownState:
-        """What is known of a transaction of a producer.
+        """The evidence about a transaction of a producer.
 
         Any record with the timeout of two-phase commit counts, because a later epoch may keep a prepared transaction. A record with another
         timeout counts only if it has this epoch: the timeout of a producer changes only together with its epoch.

@@ -46,7 +46,7 @@ DECODED_TOGETHER_BYTES_MAX = 256 << 10
 """Keys, values and headers that are decoded together: their texts take up to some thirty times as much memory."""
 
 HELD_BYTES_OF_A_HEADER = 100
-"""What one without key and value takes as an object."""
+"""Memory of a header without key and value."""
 
 
 def log_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:

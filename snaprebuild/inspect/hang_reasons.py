@@ -288,7 +288,7 @@ class _Diagnosis:
         return HangExplanation(HangReason.MARKER_PENDING, text, (*facts, *coordinator), missing)
 
     def _coordinator_facts(self) -> tuple[str | None, list[TransactionEvidence]]:
-        """What is missing, and who leads the partition of the coordinator."""
+        """The missing evidence, and the leader of the partition of the coordinator."""
         name = os.path.basename(self._history.directory.path)
         if self._coordinator is None:
             return f"a metadata log (--metadata DIR): it shows whether {name} has a leader", []

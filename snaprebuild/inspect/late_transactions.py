@@ -48,7 +48,8 @@ def explain_late(
     late = [each for each in partitions if any(transaction.is_late for transaction in each.reported.open)]
     if not late:
         return
-    histories = {cluster_id: _histories(late, states, cluster_id) for cluster_id in {each.cluster_id for each in late}}
+    cluster_ids = {each.cluster_id for each in late}
+    histories = {cluster_id: _histories(late, states, cluster_id) for cluster_id in cluster_ids}
     leaders = read_leaders(_partitions_to_read(late, histories.values()))
     for partition in late:
         coordinators = states.of_cluster(partition.cluster_id)
@@ -66,10 +67,12 @@ def _histories(
     late: Sequence[PartitionTransactions], states: TransactionStates, cluster_id: str | None
 ) -> dict[str, CoordinatorHistory]:
     """The records of the transactional ids of late transactions of one cluster."""
-    transactions = [
-        transaction for each in late if each.cluster_id == cluster_id for transaction in each.reported.open if transaction.is_late
-    ]
-    names = {each.transactional_id for each in transactions if each.transactional_id is not None}
+    names = set()
+    for partition in late:
+        if partition.cluster_id == cluster_id:
+            names |= {
+                each.transactional_id for each in partition.reported.open if each.is_late and each.transactional_id is not None
+            }
     return states.of_cluster(cluster_id).histories(names)
 
 
@@ -194,7 +197,7 @@ def _last_markers(source: PartitionSource, first_offsets: dict[int, int]) -> dic
 
 @dataclass(slots=True)
 class _EndOfLog:
-    """What the end of a log shows about the last batches of producers.
+    """The last batches of producers, as the end of a log shows them.
 
     Attributes:
         last_offsets: of these batches, by producer id.

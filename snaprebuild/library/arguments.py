@@ -67,17 +67,17 @@ def checked_argument(name: str, value: Any) -> Any:
     return CHECKS[name](name, value)
 
 
-def checked_arguments(**arguments: Any) -> Arguments:
+def checked_arguments(arguments: Arguments) -> Arguments:
     """The arguments of a call, checked. Iterators are read once.
 
     Args:
-        arguments: all parameters of the function.
+        arguments: all parameters of the function: its ``locals()`` at its beginning.
 
     Raises:
         UsageError: a value makes no sense.
         ReadFailedError: a file cannot be read.
     """
-    given = checked_values(**arguments)
+    given = checked_values(arguments)
     offset_from = given.get("offset_from")
     offset_to = given.get("offset_to")
     if offset_from is not None and offset_to is not None and offset_from > offset_to:
@@ -87,11 +87,11 @@ def checked_arguments(**arguments: Any) -> Arguments:
     return given
 
 
-def checked_values(**arguments: Any) -> dict[str, Any]:
+def checked_values(arguments: Arguments) -> Arguments:
     """The arguments of a call, each checked alone. Iterators are read once.
 
     Args:
-        arguments: all parameters of the function.
+        arguments: all parameters of the function: its ``locals()`` at its beginning.
 
     Raises:
         UsageError: a value makes no sense.

@@ -74,18 +74,17 @@ class CommandLine:
         words += _store_words(s3)
         return cls(verb, (*words, "--", *paths))
 
-    def carried_out_by(self, verb: str, others: CommandLine) -> CommandLine:
-        """The words of a plan for the verb that carries it out, with other words of that verb.
+    def carried_out_by(self, command: CommandLine) -> CommandLine:
+        """The words of a plan for the command that carries it out, with the words of that command.
 
         Args:
-            verb: of the command.
-            others: without paths. Their engine counts if the plan names none.
+            command: without paths. Its engine counts if the plan names none.
         """
-        added = list(others.words[: others.words.index("--")])
+        added = list(command.words[: command.words.index("--")])
         if "--engine" in self.words and "--engine" in added:
             at = added.index("--engine")
             del added[at : at + 2]
-        return CommandLine(verb, (*added, *self.words))
+        return CommandLine(command.verb, (*added, *self.words))
 
     @property
     def text(self) -> str:

@@ -83,29 +83,7 @@ def audit(
         RefusedError: a limit is used up, or objects are in a cold storage class and ``s3`` has no ``max_read_bytes``.
         ReadFailedError: the store cannot be listed.
     """
-    given = checked_values(
-        store=store,
-        topics=topics,
-        partitions=partitions,
-        topic_partitions=topic_partitions,
-        level=level,
-        metadata_log=metadata_log,
-        key_prefix=key_prefix,
-        private_key=private_key,
-        local_log_start=local_log_start,
-        log_dir=log_dir,
-        metadata=metadata,
-        bootstrap_server=bootstrap_server,
-        command_config=command_config,
-        ledger=ledger,
-        as_of_ms=as_of_ms,
-        expiration_ms=expiration_ms,
-        s3=s3,
-        jobs=jobs,
-        impact=impact,
-        max_read_rate=max_read_rate,
-        engine=engine,
-    )
+    given = checked_values(locals())
     used_engine: CallEngine = given["engine"]
     request = AuditRequest(
         store=given["store"],

@@ -96,18 +96,7 @@ def scan(
         UsageError: nothing to read from, or an argument makes no sense.
         ReadFailedError: an object store cannot be listed.
     """
-    given = checked_arguments(
-        source=source,
-        server_properties=server_properties,
-        topics=topics,
-        partitions=partitions,
-        topic_partitions=topic_partitions,
-        kafka_release=kafka_release,
-        s3=s3,
-        impact=impact,
-        max_read_rate=max_read_rate,
-        engine=engine,
-    )
+    given = checked_arguments(locals())
     used_engine: CallEngine = given["engine"]
     command = command_of("scan", given, used_engine)
     invocation = Invocation.now(command.text)
@@ -194,32 +183,7 @@ def plan(
         RefusedError: ``out`` is in a broker's directory.
         ReadFailedError: an object store cannot be listed.
     """
-    given = checked_arguments(
-        source=source,
-        server_properties=server_properties,
-        topics=topics,
-        partitions=partitions,
-        topic_partitions=topic_partitions,
-        offset_from=offset_from,
-        offset_to=offset_to,
-        out=out,
-        broker_running=broker_running,
-        boundaries=boundaries,
-        replay_from=replay_from,
-        set_aside=set_aside,
-        check_crc=check_crc,
-        drop_expired=drop_expired,
-        allow_unproven=allow_unproven,
-        accept_topic_id_zero=accept_topic_id_zero,
-        kafka_release=kafka_release,
-        as_of_ms=as_of_ms,
-        expiration_ms=expiration_ms,
-        metadata=metadata,
-        s3=s3,
-        impact=impact,
-        max_read_rate=max_read_rate,
-        engine=engine,
-    )
+    given = checked_arguments(locals())
     used_engine: CallEngine = given["engine"]
     command = command_of("plan", given, used_engine)
     invocation = Invocation.now(command.text)
@@ -310,42 +274,11 @@ def rebuild(
         RefusedError: a file may not be written there, a saved plan is out of date, or a limit is used up.
         StorageError: the receipt cannot be written, or an object store does not answer.
     """
-    given = checked_arguments(
-        source=source,
-        plan=plan,
-        server_properties=server_properties,
-        topics=topics,
-        partitions=partitions,
-        topic_partitions=topic_partitions,
-        offset_from=offset_from,
-        offset_to=offset_to,
-        out=out,
-        broker_running=broker_running,
-        boundaries=boundaries,
-        replay_from=replay_from,
-        set_aside=set_aside,
-        check_crc=check_crc,
-        drop_expired=drop_expired,
-        allow_unproven=allow_unproven,
-        accept_topic_id_zero=accept_topic_id_zero,
-        kafka_release=kafka_release,
-        as_of_ms=as_of_ms,
-        expiration_ms=expiration_ms,
-        metadata=metadata,
-        s3=s3,
-        dry_run=dry_run,
-        receipt=receipt,
-        results=results,
-        jobs=jobs,
-        progress=progress,
-        impact=impact,
-        max_read_rate=max_read_rate,
-        engine=engine,
-    )
+    given = checked_arguments(locals())
     used_engine: CallEngine = given["engine"]
     command = command_of("rebuild", given, used_engine)
     if isinstance(plan, PlanResult):
-        command = plan._command.carried_out_by("rebuild", command)
+        command = plan._command.carried_out_by(command)
     table_file = _table_file(given["results"], given["receipt"])
     facts = RunFacts()
     invocation = Invocation.now(command.text)
@@ -419,25 +352,7 @@ def verify(
         RefusedError: a limit is used up.
         ReadFailedError: an object store cannot be listed.
     """
-    given = checked_arguments(
-        source=source,
-        server_properties=server_properties,
-        topics=topics,
-        partitions=partitions,
-        topic_partitions=topic_partitions,
-        offset_from=offset_from,
-        offset_to=offset_to,
-        check_crc=check_crc,
-        kafka_release=kafka_release,
-        as_of_ms=as_of_ms,
-        expiration_ms=expiration_ms,
-        s3=s3,
-        jobs=jobs,
-        progress=progress,
-        impact=impact,
-        max_read_rate=max_read_rate,
-        engine=engine,
-    )
+    given = checked_arguments(locals())
     used_engine: CallEngine = given["engine"]
     command = command_of("verify", given, used_engine)
     stores = s3.for_run()

@@ -68,7 +68,7 @@ class Refutation(msgspec.Struct, frozen=True):
 
 
 class BaseState(msgspec.Struct, frozen=True, eq=False):
-    """What a boundary has of the base.
+    """The part of the base that a boundary has.
 
     Attributes:
         base_entries: entries of the base that count here, of ``ENTRY_DTYPE``.
@@ -130,7 +130,7 @@ class BaseVerdict(msgspec.Struct, frozen=True, eq=False):
         return self.evidence_count > 0 and not self.is_refuted and not self.is_lost
 
     def at(self, prefix: SegmentEffect) -> BaseState:
-        """What a boundary has of the base, if nothing refutes it.
+        """The part of the base that a boundary has, if nothing refutes it.
 
         Args:
             prefix: effect of everything from the base to the boundary.

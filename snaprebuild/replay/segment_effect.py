@@ -123,7 +123,7 @@ class ClosedTransactions(msgspec.Struct, frozen=True):
 
 
 class SegmentEffect(msgspec.Struct, frozen=True):
-    """What a run of batches does to any producer state. All columns have shape (n,), one row for each producer, sorted by id.
+    """The effect of a run of batches on any producer state. All columns have shape (n,), one row for each producer, sorted by id.
 
     Attributes:
         producer_id: int64, ascending, no duplicates.

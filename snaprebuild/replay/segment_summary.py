@@ -1,4 +1,4 @@
-"""What replay needs from one segment: its effect on producer states, and the facts that decide the class of the result.
+"""The summary of one segment for a replay: its effect on producer states, and the facts that decide the class of the result.
 
 A summary is small (one row for each producer of the segment), can be sent between processes, and never changes for a rolled segment. If the
 state inside a segment is needed, at an offset that is no boundary, the segment is cut there and has a summary for each piece.

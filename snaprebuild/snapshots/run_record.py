@@ -37,7 +37,7 @@ class Invocation(msgspec.Struct, frozen=True):
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """What this thread records inside the block is of this invocation."""
+        """Inside the block all records of this thread are of this invocation."""
         token = _current.set(self)
         try:
             yield

@@ -228,7 +228,7 @@ def _staged(
 
 
 def _not_staged(result: PartitionResult) -> NotStaged | None:
-    """What a partition lacks of which nothing is staged; None if it lacks nothing."""
+    """The missing snapshots of a partition of which nothing is staged; None if it lacks nothing."""
     plan = result.plan
     failed = [each.offset for each in result.boundaries if each.action in NOT_DONE]
     refused = [offset for offset, reason in plan.not_planned if reason.may_be_needed]

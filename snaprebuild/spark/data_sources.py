@@ -26,12 +26,13 @@ from pyspark.sql.types import StructType
 
 from formats.errors import FormatError
 from formats.partition.file_names import FileKind
+from snaprebuild.argument_names import reword
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
-from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.executor_directories import check_directories
+from snaprebuild.spark.option_names import with_option_names
 from snaprebuild.spark.packing import release_of
 from snaprebuild.spark.pushed_filters import column_of
 from snaprebuild.spark.record_options import RECORD_SCHEMA, RecordOptions
@@ -53,6 +54,7 @@ from snaprebuild.spark.selected_files import (
 )
 from snaprebuild.spark.source_options import SourceOptions
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.typed_paths import did_you_mean
 
 __all__ = ["BatchHeaders", "KafkaRecords", "ProducerSnapshots"]
 
@@ -68,16 +70,23 @@ OPTIONS_KEY = "snaprebuild.options"
 
 
 def _without_frames(method: Callable[_Parameters, _Returned]) -> Callable[_Parameters, _Returned]:
-    """Spark shows the traceback of an error before its message. So expected errors have no frames of the functions below the method."""
+    """Errors of a method as the user of Spark reads them."""
 
     @wraps(method)
     def called(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Returned:
         try:
             return method(*arguments, **named)
         except (FormatError, SnaprebuildError) as error:
-            raise error.with_traceback(None) from None
+            raise _for_spark(error) from None
 
     return called
+
+
+def _for_spark(error: FormatError | SnaprebuildError) -> FormatError | SnaprebuildError:
+    """An error that names the options of the source. It has no frames of the functions below: Spark shows these before the message."""
+    if isinstance(error, SnaprebuildError):
+        reword(error, with_option_names)
+    return error.with_traceback(None)
 
 
 class FilteredReader(DataSourceReader):
@@ -135,7 +144,7 @@ class FileReader(FilteredReader):
         try:
             yield from self._rows_of_task(partition)
         except (FormatError, SnaprebuildError) as error:
-            raise error.with_traceback(None) from None
+            raise _for_spark(error) from None
 
     def _rows_of_task(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         task: Task = partition.value
@@ -419,7 +428,7 @@ class RecordTaskReader(FilteredReader):
         try:
             yield from rows_of_task(task, self.options)
         except (FormatError, SnaprebuildError) as error:
-            raise error.with_traceback(None) from None
+            raise _for_spark(error) from None
 
 
 class KafkaRecords(TableSource):

@@ -462,7 +462,7 @@ class SparkEngine:
         return self.tasks
 
     def _range_bytes(self, size_bytes: int) -> int:
-        """What is read by one task, without being split, if this is read by all."""
+        """Size of a range that one task reads without a split, if all tasks share these bytes."""
         return -(-task_bytes(size_bytes, self._most_tasks(), cores=local_cores(self.session)) // RANGES_PER_TASK)
 
     def _read(

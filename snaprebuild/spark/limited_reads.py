@@ -36,7 +36,7 @@ from snaprebuild.storage.store import S3Settings
 __all__ = ["ShareCounter", "check_keeps_limits", "read_with_shares", "run_with_shares", "shares_of"]
 
 SEGMENTS_AT_ONCE = 1_000
-"""What a job reads goes through the driver at once."""
+"""Segments of a job that go through the driver at once."""
 
 TASKS_MAX = 64
 """A job has no more: each task has a share, and a small share is soon used up by requests that must be repeated."""
@@ -224,7 +224,7 @@ def _needs(task: ReadTask) -> Needs:
 def _job(
     session: SparkSession, wrap: Wrap, settings: S3Settings, reads: Sequence[ReadTask], numbers: Sequence[int]
 ) -> dict[int, Outcome]:
-    """What the tasks of one job have read; less than all if a task was repeated."""
+    """The outcomes of the tasks of one job, by number; fewer than all if a task was repeated."""
     count = min(len(numbers), TASKS_MAX)
     places: list[list[int]] = [[] for _ in range(count)]
     for at, place in enumerate(pack([reads[number].identity.size_bytes for number in numbers], count)):

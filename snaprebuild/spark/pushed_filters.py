@@ -52,7 +52,9 @@ def holds(condition: Any, value: Any) -> bool | None:
     if value is None:
         return None
     if kind == "In":
-        return True if value in condition.value else None if None in condition.value else False
+        if value in condition.value:
+            return True
+        return None if None in condition.value else False
     return None if condition.value is None else _COMPARISONS[kind](value, condition.value)
 
 

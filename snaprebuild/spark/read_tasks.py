@@ -55,7 +55,7 @@ def _read_rows(batches: Iterable[pa.RecordBatch], writer: CacheWriter | None) ->
 
 
 def _together(rows: Iterable[ReadRow]) -> Iterator[list[ReadRow]]:
-    """What is read together: small segments; a range, or a large segment, alone."""
+    """The pieces that one task reads: small segments together; a range, or a large segment, alone."""
     some: list[ReadRow] = []
     budget = ReadBudget()
     for row in rows:

@@ -29,7 +29,7 @@ __all__ = ["CachedRange", "RangeSummary", "WhyWhole", "join_ranges", "summarise_
 
 
 class RangeSummary(BatchRun, frozen=True, kw_only=True):
-    """What a range of bytes of a segment contains, if batches begin at its positions, which only ``join_ranges`` proves.
+    """The contents of a range of bytes of a segment, if batches begin at its positions, which only ``join_ranges`` proves.
 
     Attributes:
         base_offset: of the segment.

@@ -134,7 +134,7 @@ SCHEMA = pa.schema(
         ("contents", pa.binary()),
     ]
 )
-"""What Spark sees of a row. ``slot`` is the task to which it is sent, if the task that read knows it. ``contents`` are its ``FIELDS`` as
+"""A row for Spark. ``slot`` is the task to which it is sent, if the task that read knows it. ``contents`` are its ``FIELDS`` as
 MessagePack: an array of the values, and an array with the elements of each array, as bytes."""
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -179,7 +179,7 @@ _SIZES_DECODER = msgspec.msgpack.Decoder(RowSizes)
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """What should be done with the segments that follow.
+    """The job of the segments that follow.
 
     Attributes:
         job: as it was sent; None if only a part of its state arrived.

@@ -1,4 +1,4 @@
-"""What the tasks of a run need from it, as one value that is sent to them: how they read, and which limits they have no share of."""
+"""The needs of the tasks of a run, as one value that is sent to them: how they read, and which limits they have no share of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bucket holds besides the objects of a listing, and what it does with them, as values."""
+"""The contents of a bucket besides the objects of a listing, and its rules for them, as values."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class ReplicationRule(Part, frozen=True):
 
 
 class BucketSettings(Part, frozen=True):
-    """What a bucket does with its objects."""
+    """The rules of a bucket for its objects."""
 
     versioning: Annotated[str, one_of("Enabled", "Suspended", "Off")] | None = None
     """Null if it is unknown."""
@@ -181,7 +181,7 @@ class Bucket(Protocol):
         """The beginning of all keys below the location."""
 
     def settings(self) -> BucketSettings:
-        """What the bucket does with its objects."""
+        """The rules of the bucket for its objects."""
 
     def archive_tiers(self) -> list[ArchiveTier]:
         """The archive tiers of the storage class INTELLIGENT_TIERING."""

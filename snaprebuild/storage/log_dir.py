@@ -188,7 +188,8 @@ def find_partitions(paths: Iterable[str], stores: S3Settings = USUAL_S3) -> Disc
         if root.is_local and os.path.realpath(root.path) == os.sep:
             # /proc, backups and every other copy of a log directory are below it.
             raise UsageError("is the root of the file system: name a log directory, or a directory of log directories", path=path)
-        for partition, log_dir in _walk(root.path, discovery) if root.is_local else _objects(root, discovery):
+        listed = _walk(root.path, discovery) if root.is_local else _objects(root, discovery)
+        for partition, log_dir in listed:
             identity = (partition.device, partition.inode) if root.is_local else partition.path
             if identity in identities:
                 discovery.duplicates.append(partition.path)

@@ -1,4 +1,4 @@
-"""What a leader deletes from remote storage in one pass of its expiration task: by log start offset, retention and leader epochs.
+"""Deletions of a leader in remote storage in one pass of its expiration task: by log start offset, retention and leader epochs.
 
 Source: ``RemoteLogManager.RLMExpirationTask.cleanupExpiredRemoteLogSegments``, ``RemoteLogRetentionHandler``.
 """

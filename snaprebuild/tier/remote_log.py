@@ -160,7 +160,8 @@ class RemoteLog:
 
     def _announce(self, segment: RemoteSegment) -> None:
         current = self.segments.get(segment.segment_id)
-        if segment.state is not STARTED or STARTED not in _FOLLOWS[None if current is None else current.state]:
+        current_state = None if current is None else current.state
+        if segment.state is not STARTED or STARTED not in _FOLLOWS[current_state]:
             self.dropped += 1
             return
         for entry in segment.leader_epochs:
@@ -171,7 +172,9 @@ class RemoteLog:
         """Forgets a copy, as a tombstone of its key does in a compacted metadata log (KIP-1266)."""
         segment = self.segments.pop(segment_id, None)
         self.deleted.add(segment_id)
-        for entry in () if segment is None else segment.leader_epochs:
+        if segment is None:
+            return
+        for entry in segment.leader_epochs:
             epoch = self._epochs[entry.epoch]
             epoch.begin_deletion(entry.start_offset, segment_id)
             del epoch.unreferenced[segment_id]
@@ -232,6 +235,7 @@ class RemoteLogs:
         copied_ms: latest event time of the records of copies, not of deletions, by topic id: ms since 1970.
         cluster_id: of the cluster whose records these are; None if no ``meta.properties`` has it.
         other_clusters: the records of other clusters whose directories were given, by cluster id.
+        is_complete: nothing that was given is unreadable, and no first records are gone.
     """
 
     partitions: dict[TopicIdPartition, RemoteLog] = field(default_factory=dict)
@@ -244,6 +248,7 @@ class RemoteLogs:
     copied_ms: dict[bytes, int] = field(default_factory=dict)
     cluster_id: str | None = None
     other_clusters: dict[str, RemoteLogs] = field(default_factory=dict)
+    is_complete: bool = True
     _count: int | None = None
     _keys: dict[bytes, RemoteSegmentId] = field(default_factory=dict)
 

@@ -374,7 +374,7 @@ def list_store(
     return Tier(
         base=access.root,
         has_metadata=has_metadata,
-        verified=has_metadata and not findings,
+        verified=has_metadata and logs.is_complete,
         logs=logs,
         partitions={each.id: each for each in partitions},
         unknown=unknown,
@@ -433,7 +433,9 @@ def _unrecorded_state(log: RemoteLog, segment_id: bytes, other: CopyState | None
 def _cut_off_findings(logs: RemoteLogs, partitions: Iterable[ListedPartition], root: str) -> Iterator[Finding]:
     """Complete copies without a record, where the first records of the metadata partition that would have it are gone."""
     counts = Counter[int]()
-    for each in partitions if logs.begins_at else ():
+    if not logs.begins_at:
+        return
+    for each in partitions:
         number = metadata_partition(each.id, logs.metadata_partitions())
         if number not in logs.begins_at:
             continue
@@ -624,6 +626,8 @@ def read_remote_logs(paths: Sequence[str], stores: S3Settings, cluster_id: str |
     if not by_cluster:
         raise UsageError(f"has no partition of {METADATA_TOPIC}", path=paths[0])
     own, *others = [_read_cluster(cluster_id, by_number, findings) for cluster_id, by_number in by_cluster.items()]
+    if directories.faults:
+        own.is_complete = False
     for each in others:
         assert each.cluster_id is not None, "directories without a cluster id are those of the first cluster"
         own.other_clusters[each.cluster_id] = each
@@ -677,6 +681,7 @@ def _read_cluster(cluster_id: str | None, by_number: dict[int, PartitionSource],
         first = source.log_start_offset
         if first > 0:
             findings.append(cut_topic(first, directory.path))
+            logs.is_complete = False
         try:
             for record in log_records(directory):
                 if record.offset < first:
@@ -686,6 +691,7 @@ def _read_cluster(cluster_id: str | None, by_number: dict[int, PartitionSource],
                 logs.take_keyed(record.key, value)
         except FormatError as error:
             findings.append(unreadable_record(error, directory.path))
+            logs.is_complete = False
         logs.has_read(number, first)
     return logs
 
@@ -755,12 +761,11 @@ def _lacking_copies(
     listed: dict[TopicIdPartition, ListedPartition], partitions: Sequence[ListedPartition], logs: RemoteLogs, key_prefix: str
 ) -> Iterable[_LackingCopy]:
     heads = {each.head.removesuffix(each.topic) for each in partitions if each.layout is TierLayout.AIVEN}
-    places = {
-        os.path.dirname(os.path.dirname(key))
-        for each in partitions
-        if each.layout is TierLayout.LOCAL_TIERED_STORAGE
-        for key in [next(iter(each.copies[0].by_kind.values())).key]
-    }
+    places = set()
+    for each in partitions:
+        if each.layout is TierLayout.LOCAL_TIERED_STORAGE:
+            key = next(iter(each.copies[0].by_kind.values())).key
+            places.add(os.path.dirname(os.path.dirname(key)))
     default = TierLayout.LOCAL_TIERED_STORAGE if places and not heads else TierLayout.AIVEN
     for place, log in logs.partitions.items():
         if place in logs.deletions:

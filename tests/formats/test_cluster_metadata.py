@@ -30,13 +30,13 @@ def test_no_op_is_the_message_of_the_schema() -> None:
 @pytest.mark.parametrize(
     ("text", "error", "says"),
     [
-        ("00020002", BadVersionError, "log, byte 100: version of the frame of a message: expected 1, found 0"),
-        ("010d00", BadValueError, "log, byte 101: api key of a message: expected one of 0, 1, 2"),
+        ("00020002", BadVersionError, "byte 0: version of the frame of a message: expected 1, found 0"),
+        ("010d00", BadValueError, "byte 1: api key of a message: expected one of 0, 1, 2"),
         ("010209", BadVersionError, "version of TopicRecord: expected 0..0, found 9"),
-        ("0102000274959eafbe66a34d62830544d5e92400b50000", BadLengthError, "log, byte 122: TopicRecord: expected its end"),
+        ("0102000274959eafbe66a34d62830544d5e92400b50000", BadLengthError, "byte 22: TopicRecord: expected its end"),
     ],
     ids=["preview of 2.8", "unknown key", "newer version", "bytes behind"],
 )
 def test_what_is_refused(text: str, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=re.escape(says)):
-        read_cluster_metadata_record(bytes.fromhex(text), file="log", position=100)
+        read_cluster_metadata_record(bytes.fromhex(text))

@@ -1,4 +1,4 @@
-"""What ``cluster advise`` may assume of a quorum."""
+"""Assumptions of ``cluster advise`` about a quorum."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReaderOffset(click.ParamType):  # type: ignore[type-arg]  # generic in rec
 
 
 class AdviseAssumptions(msgspec.Struct, frozen=True):
-    """What the directories do not show of the quorum."""
+    """Facts about the quorum that the directories do not show."""
 
     replica: Annotated[
         Sequence[tuple[str, int]],

@@ -19,7 +19,7 @@ UNREMARKABLE_DEFAULTS = ("no", "none", "all")
 
 
 class OptionText(NamedTuple):
-    """What an option, a setting or an assumption does.
+    """The description of an option, a setting or an assumption.
 
     Attributes:
         short: one sentence without its full stop.

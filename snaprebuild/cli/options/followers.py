@@ -193,7 +193,7 @@ class FollowerCheckOptions(RemoteReplayOptions, frozen=True):
 
 
 class FollowerRepairOptions(RemoteReplayOptions, frozen=True):
-    """What becomes of wrong snapshots, and where the receipt goes."""
+    """The treatment of wrong snapshots, and the place of the receipt."""
 
     set_aside: SetAside = False
     dry_run: DryRun = False
@@ -219,3 +219,4 @@ class FollowerBuildOptions(RemoteReplayOptions, frozen=True):
     accept_own_log: AcceptOwnLog = False
     allow_unproven: AllowUnproven = False
     dry_run: DryRun = False
+    receipt: ReceiptFile = None

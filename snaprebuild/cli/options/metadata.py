@@ -60,7 +60,7 @@ class VoterIds(click.ParamType):  # type: ignore[type-arg]  # generic in recent 
 
 
 class QuorumAssumptions(msgspec.Struct, frozen=True):
-    """What a metadata log may not show of its quorum."""
+    """Facts about the quorum that a metadata log may not show."""
 
     voters: Annotated[
         tuple[int, ...] | None,

@@ -323,7 +323,7 @@ MetadataPartitions = Annotated[
 
 
 class UploadOptions(ConfiguredOptions, frozen=True):
-    """What is uploaded, what announces it, and the evidence that this replica may be the source."""
+    """The uploaded segments, their announcement, and the evidence that this replica may be the source."""
 
     allow_unverified: AllowUnverified = False
     allow_plain: AllowPlain = False

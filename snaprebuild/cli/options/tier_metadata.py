@@ -52,7 +52,7 @@ def custom_fields_of(text: str | None, configured: Collection[str] | None) -> tu
 
 
 class TierMetadataOptions(ConfiguredOptions, frozen=True):
-    """What remote storage does not show, and where the records go."""
+    """Facts that remote storage does not show, and the place of the records."""
 
     log_dir: LeaderLogDirs = None
     log_start: Annotated[

@@ -154,13 +154,14 @@ class ExplainView(View):
         right = ("at", "epoch", "last sequence", "last offset", "open from")
         drop = ("epoch", "last sequence", "last offset")
         print_table(f"Producer {result.question.producer_id}", columns, rows, right=right, drop=drop)
-        for each in result.partitions if len(result.partitions) <= DETAILED_MAX else ():
-            _print_set_by(each.explained, labels[each.source.directory.path])
-            _print_answers(each.explained, labels[each.source.directory.path], _version_text(result))
         if len(result.partitions) > DETAILED_MAX:
             print_text(
                 f"Name --topic and --partition ({DETAILED_MAX} partitions at most) to see batches and answers; --output json has all."
             )
+            return
+        for each in result.partitions:
+            _print_set_by(each.explained, labels[each.source.directory.path])
+            _print_answers(each.explained, labels[each.source.directory.path], _version_text(result))
 
 
 def _version_text(result: ExplainResult) -> str:
@@ -375,7 +376,8 @@ def _print_reasons(late: LateTransactions, labels: dict[str, str]) -> None:
     proven = [each for each in late if each[1].facts]
     print_text("Why the late ones are open:")
     print_line("")
-    for partition, transaction, reason in proven if is_verbose() else proven[:COMMANDS_SHOWN_MAX]:
+    shown_max = len(proven) if is_verbose() else COMMANDS_SHOWN_MAX
+    for partition, transaction, reason in proven[:shown_max]:
         label = labels[partition.source.directory.path]
         text = f"{reason.value.replace('_', ' ')}. {transaction.reason}"
         print_text(f"  {label} from {transaction.first_offset}: {text}", indent="    ")
@@ -383,9 +385,8 @@ def _print_reasons(late: LateTransactions, labels: dict[str, str]) -> None:
             print_text(f"    - {_fact_text(fact)}", indent="      ")
         if transaction.missing_evidence is not None:
             print_text(f"    - to know more: {transaction.missing_evidence}", indent="      ")
-    more = 0 if is_verbose() else len(proven) - COMMANDS_SHOWN_MAX
-    if more > 0:
-        print_line(f"  and {more:,} more: -v or --output json")
+    if len(proven) > shown_max:
+        print_line(f"  and {len(proven) - shown_max:,} more: -v or --output json")
     for (reason_text, missing), count in without.items():
         print_text(f"  {pluralize(count, 'transaction')}: unknown. {reason_text} To know more: {missing}.", indent="    ")
     print_line("")
@@ -411,9 +412,7 @@ def _print_aborts(late: LateTransactions) -> None:
         "after #. For 2.7 and older use the tool of Kafka 3, because that of Kafka 4 does not reach them:"
     )
     print_line("")
-    for each in commands if is_verbose() else commands[:COMMANDS_SHOWN_MAX]:
-        print_line(f"  {each.since_3_0}\n  # {each.before_3_0}")
-    _print_more(len(commands))
+    _print_commands([f"{each.since_3_0}\n  # {each.before_3_0}" for each in commands])
 
 
 def _print_questions(late: LateTransactions) -> None:
@@ -431,9 +430,7 @@ def _print_questions(late: LateTransactions) -> None:
         text += " (brokers since 3.0):"
     print_text(text)
     print_line("")
-    for command in commands if is_verbose() else commands[:COMMANDS_SHOWN_MAX]:
-        print_line(f"  {command}")
-    _print_more(len(commands))
+    _print_commands(commands)
 
 
 def _question_of(partition: PartitionTransactions) -> str:
@@ -441,7 +438,10 @@ def _question_of(partition: PartitionTransactions) -> str:
     return find_hanging_command(name.topic, name.partition)
 
 
-def _print_more(count: int) -> None:
-    """Ends a list of commands."""
-    more = 0 if is_verbose() else count - COMMANDS_SHOWN_MAX
+def _print_commands(commands: Sequence[str]) -> None:
+    """Prints commands, with -v all of them."""
+    shown_max = len(commands) if is_verbose() else COMMANDS_SHOWN_MAX
+    for command in commands[:shown_max]:
+        print_line(f"  {command}")
+    more = len(commands) - shown_max
     print_line(f"  and {more:,} more: -v or --output json\n" if more > 0 else "")

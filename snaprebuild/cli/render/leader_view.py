@@ -209,7 +209,7 @@ class FollowerPlanView(View):
         return self._plan
 
     def answer(self) -> Answer:
-        """What the followers would do; the audit, if one starts from the snapshot of a copy."""
+        """The steps of the followers; the audit as the next command, if one starts from the snapshot of a copy."""
         plan = self._plan
         if not plan.partitions and selects_nothing(self.findings):
             return nothing_read(self.findings)

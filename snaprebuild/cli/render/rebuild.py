@@ -471,7 +471,7 @@ def _print_retention(plan: Plan, busy: Sequence[PartitionPlan]) -> None:
 
 
 def _print_not_planned(plan: Plan) -> None:
-    """What has no snapshot and gets none: for each reason how many, and what could not be planned at all."""
+    """Counts of boundaries that have no snapshot and get none, by reason, and of partitions that could not be planned."""
     labels = labels_of(partition.source for partition in plan.partitions)
     reasons: dict[tuple[BoundaryAction, str], list[str]] = {}
     for partition in plan.partitions:
@@ -554,10 +554,11 @@ def run_text(result: RebuildResult) -> str:
     totals = _totals(result)
     others = counts_text(_other_counts(result, totals))
     partitions = pluralize(len(result.partitions), "partition")
-    busy = sum(bool(partition.boundaries) for partition in result.partitions)
+    written = totals[BoundaryAction.WRITTEN]
+    actions = [[each.action for each in partition.boundaries] for partition in result.partitions]
+    busy = sum(BoundaryAction.WRITTEN in each if written else bool(each) for each in actions)
     if busy:
         partitions = f"{busy} of {partitions}"
-    written = totals[BoundaryAction.WRITTEN]
     answer = _title(result, written)
     if written:
         answer += f" in {partitions}{_in_place_of_wrong(result)}"
@@ -619,7 +620,7 @@ def _after_no_file(result: RebuildResult, *, is_given_up: bool) -> Sequence[str]
 
 
 def _other_counts(result: RebuildResult, totals: Counter[str]) -> dict[str, int]:
-    """What was done besides writing, in the words of the plan."""
+    """The results besides written snapshots, in the words of the plan."""
     counts = {action: count for action, count in totals.items() if action != BoundaryAction.WRITTEN}
     aside = result.set_aside
     if result.dry_run and aside:

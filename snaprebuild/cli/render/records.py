@@ -154,7 +154,8 @@ class RecordsView(View):
             line = [str(row.offset), _moment(row.timestamp_ms), *sizes]
             lines.append(line + ([row.transaction or ""] if len(headings) > len(line) else []))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        payloads = [" ".join([*(["key"] if key_format else []), *(["value"] if value_format else [])])]
+        shown = [heading for heading, form in (("key", key_format), ("value", value_format)) if form]
+        payloads = [" ".join(shown)]
         payloads += [self._payloads(row) for row in self._rows]
         partition = None
         names = (None, *(each.topic_partition for each in self._rows))

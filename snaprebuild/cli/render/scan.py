@@ -259,7 +259,7 @@ def _upload(partition: PartitionScan, *, may_upload: bool) -> Upload:
 
 
 def _next_start(partition: PartitionScan, shutdown: Shutdown) -> NextStartSnapshots | None:
-    """What the next start does. Where the log end is not known, offsets above the last segment's base are left out."""
+    """The effects of the next start. Where the log end is not known, offsets above the last segment's base are left out."""
     start = partition.next_start
     if start is None:
         return None

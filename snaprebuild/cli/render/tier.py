@@ -127,7 +127,7 @@ def _state_rows(inventory: TierInventory) -> list[tuple[object, ...]]:
 
 
 def _hidden_rows(bucket: BucketReport | None) -> list[tuple[object, ...]]:
-    """What no listing of objects shows."""
+    """Rows of the bucket that no listing of objects shows."""
     if bucket is None:
         return []
     rows: list[tuple[object, ...]] = []
@@ -329,7 +329,7 @@ class TierRepairView(View):
         )
 
     def answer(self) -> Answer:
-        """What was done to the wrong snapshots, and what is left; the repair after a dry run, or the audit after a repair."""
+        """The repairs of the wrong snapshots, and what is left; the repair after a dry run, or the audit after a repair."""
         repair = self._repair
         status = repair.status
         if selects_nothing(self.findings) and not repair.audit.partitions:

@@ -43,8 +43,9 @@ def run_inspect_dump(
     if not files:
         raise UsageError("inspect dump: no FILE is named")
     check_paths(files)
-    for path in files if kind is None else ():
-        check_kind(path, DUMPED)
+    if kind is None:
+        for path in files:
+            check_kind(path, DUMPED)
     locations = locations_of(files)
     stores = stores_of(s3)
     offset_from, offset_to = offsets_range(offsets)

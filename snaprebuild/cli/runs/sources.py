@@ -55,7 +55,7 @@ def partition_named(text: str) -> tuple[str, int]:
 
 
 def _meant_partition(text: str) -> str:
-    """What was probably meant by a text that names no partition, as the end of a sentence; empty if that is unknown."""
+    """The partition that was probably meant by a text, as the end of a sentence; empty if that is unknown."""
     match = re.fullmatch(r"([A-Za-z0-9._-]+?)[:/@#, ]([0-9]{1,10})", text)
     if match is not None:
         return f"; did you mean {match[1]}-{int(match[2])}?"

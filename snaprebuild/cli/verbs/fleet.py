@@ -23,7 +23,7 @@ RATE_MAX = 1_000_000
 
 
 class FleetAssumptions(msgspec.Struct, frozen=True):
-    """What the scans do not show of the brokers."""
+    """Facts about the brokers that the scans do not show."""
 
     rate: Annotated[
         int | None,

@@ -26,7 +26,7 @@ __all__ = ["inspect_transactions"]
 
 
 class TransactionAssumptions(msgspec.Struct, frozen=True):
-    """What the log does not show."""
+    """Facts that the log does not show."""
 
     late_after_ms: Annotated[
         int | None,

@@ -1,4 +1,4 @@
-"""What consumers and producers lose if a replica leads, by all scans together: its standing as a leader.
+"""The standing of a replica as a leader, by all scans together: what consumers and producers lose if it leads.
 
 Acknowledged records are those below the greatest high watermark that any replica of the partition has checkpointed. Consumers may have
 read them, and producers do not send them again. A leader whose log ends below that offset loses them.
@@ -113,7 +113,7 @@ def may_all_lead(replicas: Sequence[ScannedReplica], placement: Placement | None
 
 
 class _ScanEvidence:
-    """What the scans of all replicas of a partition show of each of them."""
+    """The standing of each replica of a partition, by the scans of all of them."""
 
     def __init__(
         self, replicas: Sequence[ScannedReplica], placement: Placement | None, brokers: Mapping[int, ScannedBroker]

@@ -407,12 +407,12 @@ def _not_scanned(partitions: Iterable[FleetPartition]) -> Iterator[Finding]:
     """Partitions that are not judged: the replica of the leader is in no scan."""
     absent = [(partition, partition.placement) for partition in partitions if partition.outcome is FleetOutcome.NOT_SCANNED]
     if absent:
-        needed = {
-            node
-            for _, placement in absent
-            if placement is not None
-            for node in (placement.in_sync or placement.replicas if placement.leader is None else (placement.leader,))
-        }
+        needed: set[int] = set()
+        for _, placement in absent:
+            if placement is not None and placement.leader is not None:
+                needed.add(placement.leader)
+            elif placement is not None:
+                needed.update(placement.in_sync or placement.replicas)
         some = partitions_text([each.name for each, _ in absent])
         message = (
             f"no scan has the replica that leads {some}, or each that may lead next, so they are not judged: scan these brokers"

@@ -135,7 +135,7 @@ class FleetReplica(Part, frozen=True):
 
     node_id: Natural
     state: ReplicaReadiness
-    """What a leader with its files could upload (docs/guides/fleet.md)."""
+    """The uploads of which a leader with its files would be capable (docs/guides/fleet.md)."""
     log_start_offset: Natural
     log_end_offset: Natural | None
     """Null if the scan does not have it."""
@@ -345,7 +345,7 @@ class _ScanReader:
             self._fleet.not_whole[self._path] = reasons
 
     def _unread(self, faults: Sequence[ReportedFinding], unread_paths: Sequence[str]) -> Iterator[str]:
-        """What the scan could not read. A partition that was deleted during the run is none of its ``unread_paths``."""
+        """Reasons why the scan is not a whole one. A partition that was deleted during the run is none of its ``unread_paths``."""
         if not self._node_of:
             yield "it has no log directory of any broker"
         if faults or unread_paths:

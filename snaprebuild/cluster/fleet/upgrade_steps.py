@@ -42,7 +42,7 @@ class Go(StrEnum):
 
 
 class StepName(StrEnum):
-    """What is done, or has to be in order before remote storage is switched on."""
+    """The steps that are done, or have to be in order before remote storage is switched on."""
 
     RESTART = "restart"
     PROTOCOL = "protocol"
@@ -99,7 +99,7 @@ def upgrade_steps(
 
 
 def _not_known(step: UpgradeStep, nodes: Sequence[int]) -> UpgradeStep:
-    """What scans do not show may be in those that are missing, were refused, or are incomplete."""
+    """The step without a verdict: scans that are missing, were refused, or are incomplete may hold facts against it."""
     if step.go is not Go.GO:
         return step
     evidence = "a scan is missing, was refused, or is incomplete: this is not known of all replicas"

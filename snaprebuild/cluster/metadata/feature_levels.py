@@ -41,7 +41,7 @@ _BY_VOTERS = "kraft.version"
 
 
 class NodeState(StrEnum):
-    """What the metadata log shows of a node that holds a feature back."""
+    """A node that holds a feature back, as the metadata log shows it."""
 
     VOTER = "voter"
     """A controller that is a voter: not upgraded yet, or stopped. A registration does not show which."""

@@ -344,7 +344,7 @@ def mask_of(resource: ConfigResource, name: str) -> Mask | None:
 
 
 def setting_of(resource: ConfigResource, name: str) -> KafkaSetting | None:
-    """What releases of Kafka make of a configuration; None if none of them knows its name."""
+    """The meaning of a configuration for releases of Kafka; None if none of them knows its name."""
     settings = kafka_settings().get(resource.type, {})
     setting = settings.get(name)
     if setting is not None or resource.type != ResourceType.BROKER:

@@ -217,19 +217,13 @@ class MetadataLog:
             return error
         return None
 
-    def newest_valid_checkpoint(self, at_most: int | None = None) -> MetadataCheckpoint | None:
+    def newest_valid_checkpoint(self) -> MetadataCheckpoint | None:
         """The newest checkpoint that is whole, or None.
-
-        Args:
-            at_most: greatest end offset; None for any.
 
         Raises:
             ReadFailedError: one cannot be read.
         """
-        newest_first = (
-            checkpoint for checkpoint in reversed(self.checkpoints) if at_most is None or checkpoint.end_offset <= at_most
-        )
-        return next((each for each in newest_first if self.checkpoint_fault(each) is None), None)
+        return next((each for each in reversed(self.checkpoints) if self.checkpoint_fault(each) is None), None)
 
     def log_end_offset(self) -> int:
         """Offset after the last whole batch of the last segment; 0 without segments.

@@ -74,7 +74,7 @@ def has_clean_marker(log: MetadataLog) -> bool:
 
 
 def log_end_evidence(log: MetadataLog, end_offset: int, *, is_torn: bool) -> LogEndEvidence:
-    """What a directory shows of the end of its metadata log.
+    """The end of a metadata log, as its directory shows it.
 
     Args:
         log: as it was listed.

@@ -1,4 +1,4 @@
-"""What a metadata log holds that this version does not know: of a newer release of Kafka, or of another program.
+"""Contents of a metadata log that this version does not know: of a newer release of Kafka, or of another program.
 
 It is no fault of the log, and mostly no matter for the answer: it is counted and named, so that no answer claims to cover it.
 """
@@ -90,7 +90,7 @@ class UnknownContentsCounter:
             self.record_types.add((api_key, version))
 
     def contents(self, files: Sequence[str]) -> UnknownContents | None:
-        """What was read, for a document; None for nothing.
+        """The unknown contents for a document; None for nothing.
 
         Args:
             files: names of unknown files in the directory of the log.

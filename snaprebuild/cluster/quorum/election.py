@@ -105,7 +105,7 @@ class QuorumElection(Part, frozen=True):
 
 
 class QuorumFacts(Part, frozen=True):
-    """What the directories together show of their quorum."""
+    """The state of a quorum, by all its directories together."""
 
     followers: Followers
     """The requirement of --start-rule for the starts of followers."""

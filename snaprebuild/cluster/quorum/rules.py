@@ -111,7 +111,7 @@ class QuorumRuleState(StrEnum):
     HELD = "held"
     VIOLATED = "violated"
     NOT_JUDGED = "not-judged"
-    """What the rule needs is missing, or another rule reports the reason."""
+    """Facts that the rule needs are missing, or another rule reports the reason."""
     NOT_APPLICABLE = "not-applicable"
     """There is nothing to judge."""
 

@@ -1,4 +1,4 @@
-"""What consumers and producers lose if a replica leads, as far as other replicas of its partition show it.
+"""Losses of consumers and producers if a replica leads, as far as other replicas of its partition show them.
 
 * Another replica has a high watermark above the end of this log: consumers may have read records that are not here. So it is if this
   log has other records from an offset below that high watermark on: it forked, because another leader was elected.

@@ -30,7 +30,7 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
         return unknown(SourceRule.R12, fault, basis=Basis.DAMAGED_FILE)
     if not epochs:
         problem = "is missing" if epochs is None else "is empty"
-        if (-1 if tail is None else tail) >= 0:
+        if tail is not None and tail >= 0:
             return unknown(
                 SourceRule.R12,
                 f"leader-epoch-checkpoint {problem}, and the last batch has leader epoch {tail}: do not let this replica lead",
@@ -46,9 +46,11 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
         None,
     )
     comparable = [peer for peer in evidence.peers if peer.epochs and not evidence.is_of_another_log(peer)]
-    diverged = [
-        f"{reason}, in {each.path}" for each in comparable if (reason := diverging_epoch(epochs, each.epochs or ())) is not None
-    ]
+    diverged = []
+    for peer in comparable:
+        reason = diverging_epoch(epochs, peer.epochs or ())
+        if reason is not None:
+            diverged.append(f"{reason}, in {peer.path}")
     if unordered or (diverged and not log.is_compacted):
         return rejects(SourceRule.R12, unordered or diverged[0])
     if log.is_uncovered:

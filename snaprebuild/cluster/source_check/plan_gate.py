@@ -105,7 +105,7 @@ def judge_plans(
 
 
 def judge_start(source: Source, release: str | None = None, *, holds_locks: bool = False) -> JudgedStart:
-    """What the next start of each broker does, as ``StartJudge``."""
+    """The effect of the next start of each broker, as ``StartJudge``."""
     from snaprebuild.cluster.scan_storage import NextStartJudge  # what is written elsewhere needs nothing of a scan
 
     return NextStartJudge()(source, release, holds_locks=holds_locks)
@@ -225,13 +225,14 @@ def _limited(
     destination = request.destination
     waits = destination.installed_later or (destination.locks_log_dirs and plan.source.is_broker_running)
     # Existing snapshots are compared all the same.
-    beyond = tuple(
-        (boundary.offset, reason)
-        for boundary in plan.boundaries
-        if not boundary.exists and (reason := reason_for_distrust(plan, boundary.offset, after_clean_stop=waits))
-    )
-    left_out = {offset for offset, _ in beyond}
-    trusted = tuple(boundary for boundary in plan.boundaries if boundary.offset not in left_out)
+    trusted = []
+    beyond = []
+    for boundary in plan.boundaries:
+        reason = None if boundary.exists else reason_for_distrust(plan, boundary.offset, after_clean_stop=waits)
+        if reason is None:
+            trusted.append(boundary)
+        else:
+            beyond.append((boundary.offset, reason))
     limited = plan if trusted else _nothing(plan, None, verdict)
-    limited = replace(limited, boundaries=trusted, not_planned=plan.not_planned_with(beyond))
-    return limited, [*findings, *not_planned_findings(replace(limited, not_planned=beyond))]
+    limited = replace(limited, boundaries=tuple(trusted), not_planned=plan.not_planned_with(beyond))
+    return limited, [*findings, *not_planned_findings(replace(limited, not_planned=tuple(beyond)))]

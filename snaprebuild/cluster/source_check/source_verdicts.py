@@ -49,7 +49,7 @@ def replica_of(directory: PartitionDir, log_dir: LogDirState) -> SourceReplica:
 
 
 class ReadLogs(msgspec.Struct, frozen=True):
-    """What is read of the replicas.
+    """The parts of the replicas that are read.
 
     Attributes:
         read: reads one.

@@ -147,7 +147,7 @@ def _members_text(leader: SimulatedReplica) -> str:
 
 
 def _records_text(records: tuple[int, ...]) -> str:
-    return f"record{'s' * (len(records) > 1)} {ids_text(records)}"
+    return f"{'record' if len(records) == 1 else 'records'} {ids_text(records)}"
 
 
 T = TypeVar("T")

@@ -93,7 +93,7 @@ def judge_first_snapshot(
 
 
 class _SegmentEvidence:
-    """What consecutive segments show, up to the first one that is damaged or incomplete.
+    """The summary of consecutive segments, up to the first one that is damaged or incomplete.
 
     Attributes:
         events: first events of each segment.

@@ -71,7 +71,7 @@ __all__ = [
 
 
 class BaseBoundary(msgspec.Struct, frozen=True, eq=False):
-    """What a boundary has of the snapshot at the first offset.
+    """The part of the snapshot at the first offset that a boundary has.
 
     Attributes:
         offset: of the boundary.
@@ -122,7 +122,7 @@ class BaseBoundary(msgspec.Struct, frozen=True, eq=False):
 
 
 def boundary_on_base(verdict: BaseVerdict, offset: int, plain: RunningEffect, based: RunningEffect) -> BaseBoundary:
-    """What the boundary at an offset has of the snapshot at the first offset.
+    """The part of the snapshot at the first offset that the boundary at an offset has.
 
     Args:
         verdict: on that snapshot, which nothing refutes.

@@ -1,4 +1,4 @@
-"""What a plan reports about the snapshots that are there: nobody builds next to a wrong one without having read of it.
+"""Findings of a plan about the snapshots that are there: nobody builds next to a wrong one without having read of it.
 
 They are looked at as ``scan`` looks at them: one that does not parse is wrong, and one that something contradicts is suspect.
 """

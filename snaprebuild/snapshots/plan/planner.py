@@ -166,7 +166,7 @@ def make_plan(
 
 
 def _start_of(source: Source, request: RebuildRequest, judge_start: StartJudge | None) -> JudgedStart | None:
-    """What the next start does; None where no broker starts, or without ``judge_start``."""
+    """The effect of the next start; None where no broker starts, or without ``judge_start``."""
     is_local = all(state.store.is_local for state in source.log_dirs)
     if judge_start is None or not is_local or not request.destination.is_for_broker:
         return None

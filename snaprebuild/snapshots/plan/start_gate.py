@@ -94,7 +94,7 @@ def without_removed(start: JudgedStart, plans: Iterable[PartitionPlan]) -> Judge
 def fates_of_paths(
     judge_start: StartJudge, paths: Iterable[str], request: RebuildRequest, run: Run, *, holds_locks: bool
 ) -> Sequence[Fate]:
-    """What the next start does to partitions that are named by their paths.
+    """The fates of partitions that are named by their paths at the next start.
 
     Args:
         judge_start: judges it.

@@ -334,10 +334,12 @@ def _second_names_to_remove(plan: Plan, partitions: Sequence[PartitionPlan], run
 
     The gate judges partitions that something would be written into; those that lack nothing are judged here, also by their next start.
     """
-    offsets_by_path = {each.path: offsets for each in partitions if _may_be_touched(each) and (offsets := _second_names(each))}
+    offsets_by_path = {}
     for each in partitions:
-        if each.path in offsets_by_path and fate_against_writing(each.source, plan.fates) is not None:
-            del offsets_by_path[each.path]
+        if _may_be_touched(each) and fate_against_writing(each.source, plan.fates) is None:
+            offsets = _second_names(each)
+            if offsets:
+                offsets_by_path[each.path] = offsets
     unjudged = [each for each in partitions if each.path in offsets_by_path and each.verdict is None and not each.boundaries]
     locked = [each for each in unjudged if run.locks.is_held(each.source.log_dir.path)]
     judged = _judged_now(plan, locked, run.run, holds_locks=True)

@@ -45,7 +45,7 @@ _AFTER_START = {
 
 
 def at_next_start(origin: SnapshotOrigin | None, had_file: bool) -> AtNextStart:
-    """What the next start leaves at a boundary.
+    """The snapshot that the next start leaves at a boundary.
 
     Args:
         origin: of the snapshot that is there afterwards; None without one.

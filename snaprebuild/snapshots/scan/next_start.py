@@ -140,7 +140,7 @@ def _with_releases(fates: Iterable[Fate], broker: BrokerFacts) -> list[Fate]:
 
 
 def _configured_fates(of_dirs: Sequence[LogDirFacts], properties: Properties, broker: BrokerFacts) -> list[Fate]:
-    """What the entries of ``log.dirs`` and ``metadata.log.dir`` show together, those without any partition included."""
+    """Findings about the entries of ``log.dirs`` and ``metadata.log.dir`` together, those without any partition included."""
     paths = log_dirs_of(properties)
     with_partitions = {each.path for each in of_dirs}
     metadata_dir = _metadata_dir(properties)

@@ -17,7 +17,7 @@ from snaprebuild.broker.start_facts import RemoteStorage, TransactionIndexFault
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
-from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.log_facts import above_log_end, log_end_offset
 from snaprebuild.snapshots.scan.boundary_state import (
     at_next_start,
     goes_up_wrong,
@@ -259,9 +259,10 @@ class _PartitionScanner:
 
     def _check_owners(self) -> None:
         """A broker does not start when it may not read a file of a partition (``removeTempFilesAndCollectSwapFiles``)."""
-        files = [segment.log for segment in self.segments] + [file for _, file in self.directory.snapshots]
-        for file in files if self.segments and not self.is_judged else ():
-            broker = self.segments[-1].log.ownership
+        if self.is_judged or not self.segments:
+            return
+        broker = self.segments[-1].log.ownership
+        for file in [segment.log for segment in self.segments] + [file for _, file in self.directory.snapshots]:
             if not may_read(broker, file.ownership):
                 message = f"the broker, which seems to be user {broker.uid}, may not read it ({file.ownership}), and does not start"
                 path = self.directory.file_path(file.name)
@@ -288,7 +289,9 @@ class _PartitionScanner:
             elif snapshot.outcome is ReadOutcome.UNREADABLE:
                 assert snapshot.error is not None
                 self._report_unreadable(snapshot)
-            for suspicion in snapshot.suspicions if snapshot.parses else ():
+            if not snapshot.parses:
+                continue
+            for suspicion in snapshot.suspicions:
                 path = self.directory.file_path(snapshot.file.name)
                 finding = suspect_finding(path, snapshot.offset, suspicion)
                 self.findings.append(finding)
@@ -307,7 +310,7 @@ class _PartitionScanner:
         self.findings.append(finding_of_error(snapshot.error, path))
 
     def _next_start(self, parses: Mapping[int, bool]) -> BrokerStart | None:
-        """What the start does to the snapshots; None where that is not known.
+        """The effect of the start on the snapshots; None where that is not known.
 
         Args:
             parses: offset of each snapshot, and whether it parses.
@@ -393,7 +396,12 @@ class _PartitionScanner:
         return tuple(StraySnapshot(offset, at_next_start(after.get(offset), had_file=True)) for offset in others)
 
     def _report_next_start(self, boundaries: Sequence[BoundaryScan], others: Sequence[StraySnapshot]) -> None:
-        stray = {each.offset: each.at_next_start for each in others if each.offset not in self.known_bases}
+        end = self.log_end.offset
+        above = [] if end is None else [each.offset for each in others if each.offset > end]
+        if end is not None and above:
+            self.findings.append(above_log_end(self.source, above, end))
+        known = self.known_bases.union(above)
+        stray = {each.offset: each.at_next_start for each in others if each.offset not in known}
         fate = "; the broker removes such files at its next start" if AtNextStart.REMOVED in stray.values() else ""
         self._add_count_finding("stray-snapshots", [*stray], Severity.NOTE, "{count} without a segment: {some}" + fate)
         self._report_lost({boundary.offset: boundary.at_next_start for boundary in boundaries})

@@ -160,7 +160,7 @@ class Upload(Part, frozen=True):
 
 
 class NextStartSnapshots(Part, frozen=True):
-    """What the next start of a broker since 2.8 does to the snapshots."""
+    """The effect of the next start of a broker since 2.8 on the snapshots."""
 
     after: Annotated[str, one_of("a clean stop", "an unclean stop")]
     """The assumed stop; a clean stop for a running broker."""

@@ -117,7 +117,7 @@ class BoundaryScan(Part, frozen=True):
     entries: Natural | None
     """Producers in the snapshot; null without a snapshot that parses."""
     at_next_start: AtNextStart | None
-    """What the next start of the broker leaves there; null if that is unknown."""
+    """The snapshot that the next start of the broker leaves there; null if that is unknown."""
     reasons: tuple[str, ...]
     """Findings about wrong or suspicious files."""
     first_open_offset: Natural | None
@@ -129,7 +129,7 @@ class StraySnapshot(Part, frozen=True):
 
     offset: Natural
     at_next_start: AtNextStart | None
-    """What the next start of the broker leaves there; null if that is unknown."""
+    """The snapshot that the next start of the broker leaves there; null if that is unknown."""
 
 
 class ScannedLogEnd(Part, frozen=True):

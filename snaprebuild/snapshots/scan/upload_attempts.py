@@ -1,4 +1,4 @@
-"""What an attempt to upload a segment leads to, by the release of the broker, and what keeps a broker from trying.
+"""Outcomes of an attempt to upload a segment, by the release of the broker, and reasons that keep a broker from trying.
 
 Source: ``RemoteLogManager.RLMCopyTask.copyLogSegmentsToRemote``, ``candidateLogSegments`` and ``copyLogSegment`` (``RLMTask`` before 3.9)
 and ``ProducerStateManager.fetchSnapshot``. These were read in 3.6.0, 3.6.2, 3.7.0, 3.7.1, 3.8.0, 3.9.2, 4.1.0 and 4.3.1, and brokers of

@@ -90,7 +90,7 @@ class Selection(msgspec.Struct, frozen=True):
         return f"no topic matches {' or '.join(repr(each) for each in self.topics)} ({count}){hint}"
 
     def hint(self, names: Collection[str], *, as_options: bool = True) -> str:
-        """What was probably meant, as the end of a sentence about a selection that takes nothing; empty if no topic is selected.
+        """The topics that were meant, as the end of a sentence about a selection that takes nothing; empty if no topic is selected.
 
         Args:
             names: of the topics that are there.

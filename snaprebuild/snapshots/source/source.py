@@ -290,19 +290,19 @@ def opened_partition(path: str, run: Run) -> PartitionSource:
         source = open_source([path], run=run)
     except UsageError as error:
         raise UsageError(f"{error.message.partition(': name ')[0]}: {expected}", path=path) from error
-    below = [each.directory.topic_partition for each in source.partitions if each.directory.path != path]
-    if source.partitions and not below:
+    below = sorted({each.directory.topic_partition for each in source.partitions if each.directory.path != path})
+    if below:
+        raise UsageError(f"{expected}, found {pluralize(len(below), 'partition')} below it ({first_of(below)})", path=path)
+    if source.partitions:
         if source.partitions[0].topic_kind is TopicKind.CLUSTER_METADATA:
             raise UsageError(f"is the metadata log of the cluster: {expected}", path=path)
         return source.partitions[0]
-    for finding in source.findings if not below else ():
+    for finding in source.findings:
         if finding.severity is Severity.STORAGE:
             raise ReadFailedError(finding.message, path=finding.path)
         if finding.path == path and finding.cause is not FindingCause.NOTHING_FOUND:
             raise RefusedError(finding.message, path=path)
-    below = sorted(set(below))
-    contents = f"{pluralize(len(below), 'partition')} below it ({first_of(below)})" if below else "no segment in it"
-    raise UsageError(f"{expected}, found {contents}", path=path)
+    raise UsageError(f"{expected}, found no segment in it", path=path)
 
 
 def _in_two_log_dirs(partitions: Iterable[PartitionSource], log_dirs: Iterable[str]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What the files of brokers show of the ids of their topics, for the judgement of ``broker.remote_readiness``."""
+"""The ids of topics, as the files of their brokers show them, for the judgement of ``broker.remote_readiness``."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ def faulty_snapshots(result: RebuildResult, before: StagedPlan | None) -> tuple[
     faults = result.faults()
     directories = {partition.path: partition.plan.source.directory for partition in result.partitions}
     found: dict[tuple[str, int], FaultySnapshot] = {}
-    for each in () if before is None else before.faulty_snapshots:
-        found[each.path, each.offset] = each
+    if before is not None:
+        found = {(each.path, each.offset): each for each in before.faulty_snapshots}
     for path, offset in (*faults.suspect, *faults.wrong):
         directory = directories.get(path)
         listed = None if directory is None else directory.snapshot_at(offset)

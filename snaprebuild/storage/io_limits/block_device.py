@@ -23,7 +23,7 @@ VIRTUAL_BUSES = ("virtio", "xen", "vmbus", "nvme")
 """Kernel subsystems of disks that never rotate, or whose host does not report whether they do."""
 
 VIRTUAL_VENDORS = ("qemu", "msft", "vmware", "google", "xen", "amazon", "alibaba", "virtio", "vbox", "ovirt", "nutanix")
-"""What virtual SCSI and ATA disks name as vendor, or first in their model (``QEMU HARDDISK``)."""
+"""Names that virtual SCSI and ATA disks give as vendor, or first in their model (``QEMU HARDDISK``)."""
 
 STACKED_MAX = 8
 """Levels of devices upon devices (LVM upon RAID upon LUKS ...) that are followed down."""

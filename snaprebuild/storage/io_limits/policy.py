@@ -236,7 +236,7 @@ class RunLimits:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """What this thread opens inside the block is read with these limits."""
+        """Inside the block this thread reads with these limits."""
         token = _current.set(self)
         try:
             yield

@@ -25,13 +25,14 @@ def choose_temporary_directory() -> None:
         RefusedError: none of these places is outside of log directories and can be written to.
     """
     named = [os.environ[name] for name in _VARIABLES if os.environ.get(name)]
-    current = [place for place in (current_directory(),) if place is not None]
-    log_dir = next(filter(None, map(log_dir_above, (*named, *current))), None)
-    if log_dir is None:
+    directory = current_directory()
+    current = [] if directory is None else [directory]
+    log_dirs = [log_dir for log_dir in map(log_dir_above, (*named, *current)) if log_dir is not None]
+    if not log_dirs:
         return
     for place in (*named, *_USUAL_PLACES, *current):
         if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK) and log_dir_above(place) is None:
             tempfile.tempdir = place
             os.environ["TMPDIR"] = place
             return
-    raise RefusedError(f"no temporary directory is outside of the log directory {log_dir}: name one with TMPDIR")
+    raise RefusedError(f"no temporary directory is outside of the log directory {log_dirs[0]}: name one with TMPDIR")

@@ -210,9 +210,11 @@ def split_key_prefix(root: StorePath) -> tuple[StorePath, str]:
     above, _, prefix = root.path.rpartition("/")
     if not prefix or above in ("", "s3:/"):
         return root, ""
-    if root.is_local and not os.path.isdir(above):
-        return root, ""
-    if os.path.isdir(root.path) if root.is_local else next(iter(root.list_below()), None) is not None:
+    if root.is_local:
+        is_whole = os.path.isdir(root.path) or not os.path.isdir(above)
+    else:
+        is_whole = next(iter(root.list_below()), None) is not None
+    if is_whole:
         return root, ""
     for key, _ in islice(root.at(above).list_below(prefix), KEYS_ASKED):
         name = parse_aiven_key(key)

@@ -51,7 +51,7 @@ HOPELESS = {"_AUTHENTICATION": LOGIN_SETTINGS, "_SSL": TLS_SETTINGS, "SASL_AUTHE
 """Errors that do not pass with time, each with the settings to look at."""
 
 CONNECTION_SETTINGS = "security.protocol and the settings of ssl"
-"""What to look at where brokers close the connection, or nobody listens."""
+"""The settings to look at where brokers close the connection, or nobody listens."""
 
 _SETTING_NAME = re.compile(r"[a-z0-9]+(?:\.[a-z0-9]+)+")
 _LOG_PREFIX = re.compile(r"\w+ \[[^\]]*\] \[[^\]]*\]: ")

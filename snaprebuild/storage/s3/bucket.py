@@ -1,4 +1,4 @@
-"""What a bucket holds besides the objects of a listing, and what it does with them: versions, unfinished uploads, rules.
+"""The contents of a bucket besides the objects of a listing, and its rules for them: versions, unfinished uploads, rules.
 
 Each call needs a permission of its own. A call without an answer is a value, so that the others are not affected.
 """
@@ -94,7 +94,7 @@ class S3Bucket:
         return {"Bucket": bucket_and_key(self.location)[0]}
 
     def settings(self) -> BucketSettings:
-        """What the bucket does with its objects: four requests."""
+        """The rules of the bucket for its objects: four requests."""
         unanswered: list[UnansweredCall] = []
         no_lifecycle: tuple[LifecycleRule, ...] = ()
         no_replication: tuple[ReplicationRule, ...] = ()

@@ -307,5 +307,5 @@ def _named(entries: np.ndarray) -> str:
 
 
 def _lacks(entries: np.ndarray, count: int) -> str:
-    """What a snapshot with ``count`` entries lacks."""
+    """The entries that a snapshot with ``count`` entries lacks."""
     return f"{'it lacks' if count else 'it is empty, and lacks'} {_named(entries)}"

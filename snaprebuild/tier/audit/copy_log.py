@@ -291,7 +291,7 @@ class Stretch:
         return self.start_offset == 0
 
     def proof(self, start: int) -> str:
-        """What would prove a snapshot that a replay from an offset on does not prove, in words."""
+        """The evidence that would prove a snapshot where a replay from an offset on does not, in words."""
         first = self.start_offset
         if first == 0:
             return "--level full replays the copies below, too, and proves it"

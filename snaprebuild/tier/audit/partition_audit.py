@@ -103,7 +103,7 @@ class DifferingProducer(Part, frozen=True):
     producer_id: Int64
     kind: DifferenceKind
     consequence: str
-    """What a follower that starts from the snapshot would do."""
+    """The behaviour of a follower that starts from the snapshot."""
 
     @classmethod
     def of(cls, difference: EntryDifference) -> DifferingProducer:
@@ -113,7 +113,7 @@ class DifferingProducer(Part, frozen=True):
 
 @dataclass(slots=True)
 class CopyAudit:
-    """What an audit shows of the snapshot of a copy.
+    """The result of an audit for the snapshot of a copy.
 
     Attributes:
         copy: of a segment; its end may be unknown until the segment was opened.

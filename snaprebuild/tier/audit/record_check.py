@@ -46,7 +46,7 @@ def check_records(audits: Sequence[PartitionAudit], run: Run, engine: Callable[[
 
 
 class _CopyRecords(msgspec.Struct, frozen=True):
-    """What the records of a copy are.
+    """The result of reading the records of a copy.
 
     Attributes:
         records: that were decoded, control records included.
@@ -170,7 +170,7 @@ class _SegmentCheck:
         def take_fault(fault: BatchFault) -> None:
             self._take(fault.position_bytes, fault.error)
 
-        for block in blocks_of(piece, source, HEADER_COLUMNS, take_fault, check_crc=True, on_torn=take_fault):
+        for block in blocks_of(piece, source, HEADER_COLUMNS, take_fault, on_torn=take_fault):
             take_damage = partial(self._take_row, block)
             for group in record_groups(source, block, piped=piped, on_damage=take_damage):
                 self.records += len(group)

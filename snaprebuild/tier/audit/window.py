@@ -97,7 +97,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowContents:
-    """What was read of a window.
+    """The result of reading a window.
 
     Attributes:
         directory: the partition, as far as it was read; its store has the snapshots.
@@ -245,7 +245,8 @@ def read_local_starts(options: Sequence[str], log_dirs: Sequence[str], run: Run)
     """
     by_option: dict[tuple[str, int], list[int]] = {}
     in_directories: dict[tuple[str, bytes | None, int], list[int]] = {}
-    for source in open_source(log_dirs, run=run).partitions if log_dirs else ():
+    sources = open_source(log_dirs, run=run).partitions if log_dirs else ()
+    for source in sources:
         segments = source.directory.segments
         if segments:
             # ``UnifiedLog.localLogStartOffset``, as it is when the log is loaded.

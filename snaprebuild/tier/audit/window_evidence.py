@@ -1,4 +1,4 @@
-"""What the other snapshots of a window show about one of them.
+"""The evidence of the other snapshots of a window about one of them.
 
 A snapshot is correct only if another one is evidence for the state below the window. That is a snapshot at or below the window that leads
 to all later ones, as the snapshot at the first offset of a log does. Or it is the last one of all, as after the window of

@@ -344,7 +344,7 @@ class WindowTask(PartitionTask):
         return {index: pieces for index, pieces in self._held.items() if pieces[-1].cut_offset is None}
 
     def _before_failure(self, reason: str) -> WindowContents | None:
-        """What was read, as a partition that ends there; None if no segment was read to its end."""
+        """The read segments as a partition that ends there; None if no segment was read to its end."""
         held = self._read_whole()
         if not held:
             return None

@@ -1,4 +1,4 @@
-"""What the bucket of a store holds besides the listed objects, and what will happen to the copies in it."""
+"""The contents of the bucket of a store besides the listed objects, and the fate of the copies in it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NO_VERSIONS = "Off"
 
 @dataclass(slots=True)
 class BucketContents:
-    """What a bucket holds besides the listed objects.
+    """The contents of a bucket besides the listed objects.
 
     Attributes:
         settings: what it does with them; ``unanswered`` has all calls without an answer.
@@ -164,8 +164,10 @@ def note_archived(place: str, bucket: Bucket, copies: Iterable[CopyObjects]) -> 
         for kind, listed in copy.by_kind.items()
         if listed.storage_class == INTELLIGENT_TIERING and listed.identity.size_bytes >= NEVER_ARCHIVED_BELOW_BYTES
     }
+    if not objects:
+        return
     before = len(bucket.unanswered)
-    for key, tier in bucket.archived(list(objects)).items() if objects else ():
+    for key, tier in bucket.archived(list(objects)).items():
         copy, kind = objects[key]
         copy.by_kind[kind] = replace(copy.by_kind[kind], archive_tier=tier)
     unanswered = tuple(bucket.unanswered[before:])
@@ -183,7 +185,7 @@ def report_of(contents: BucketContents) -> BucketReport:
 
 
 def bucket_findings(place: str, contents: BucketContents, objects: Sequence[tuple[str, int]]) -> Iterator[Finding]:
-    """What will happen to the copies in a bucket.
+    """The fate of the copies in a bucket.
 
     Args:
         place: location of the store.
@@ -229,7 +231,7 @@ def _unanswered_findings(place: str, settings: BucketSettings) -> Iterator[Findi
 
 
 def _lifecycle_findings(place: str, rule: LifecycleRule, objects: Sequence[tuple[str, int]]) -> Iterator[Finding]:
-    """What an enabled lifecycle rule does to objects of copies: none if it takes none of them."""
+    """The effects of an enabled lifecycle rule on objects of copies: none if it takes none of them."""
     taken = sum(rule.takes(key, size) for key, size in objects)
     if not taken:
         return
@@ -250,7 +252,7 @@ def _lifecycle_findings(place: str, rule: LifecycleRule, objects: Sequence[tuple
 
 
 def archive_findings(place: str, bucket: Bucket, keys: Sequence[str]) -> Iterator[Finding]:
-    """What archives objects of the storage class INTELLIGENT_TIERING that brokers read.
+    """The configurations that archive objects of the storage class INTELLIGENT_TIERING that brokers read.
 
     Args:
         place: location of the store.

@@ -24,7 +24,7 @@ NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class TopicEvidence:
-    """What the metadata log of the cluster shows of its topics; nothing without one.
+    """The topics in the metadata log of the cluster; nothing without one.
 
     Attributes:
         topic_ids: current topic id by name.

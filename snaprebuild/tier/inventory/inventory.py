@@ -237,7 +237,7 @@ def _taken(tier: Tier, selection: Selection, topics: TopicEvidence, keys: KeyRow
 
 
 def _bucket_contents(bucket: Bucket, selection: Selection, key_prefix: str, keys: KeyRows) -> BucketContents:
-    """What the bucket holds besides the listed objects; the rows of these keys are added, before those of objects."""
+    """The contents of the bucket besides the listed objects; the rows of these keys are added, before those of objects."""
     contents = read_bucket(bucket, selection, key_prefix, on_version=keys.add_version, on_upload=keys.add_upload)
     keys.version_ids = contents.version_ids
     return contents
@@ -254,7 +254,7 @@ def _serving_objects(judged: _Judged) -> list[TierObject]:
 
 
 def _topic_evidence(cluster: MetadataRead | None, findings: list[Finding]) -> TopicEvidence:
-    """What the metadata log shows of topics; nothing, and a finding, if it cannot be read again."""
+    """The topics in the metadata log; nothing, and a finding, if it cannot be read again."""
     if cluster is None:
         return TopicEvidence()
     try:

@@ -33,7 +33,7 @@ class KeyRow(Part, frozen=True):
     state: Annotated[str, one_of(*CopyState, FOREIGN, NONCURRENT, DELETE_MARKER, UNFINISHED_UPLOAD)]
     """State of the copy that the object is a part of, or what the key is."""
     reason: str
-    """What proves the state, for the user; not stable."""
+    """The proof of the state, for the user; not stable."""
     size_bytes: Natural | None
     """Null if it is unknown."""
     modified_ms: Int64

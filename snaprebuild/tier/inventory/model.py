@@ -67,7 +67,7 @@ class InventoryCopy(Part, frozen=True):
     key_id: str | None = None
     """Name of the key pair that its manifest has; null if it is not encrypted, or its manifest was not read."""
     reason: str = ""
-    """What proves its state, for the user; not stable."""
+    """The proof of its state, for the user; not stable."""
     compressed: bool | None = None
     """Whether its chunks are compressed; null if its manifest was not read, or its layout has none."""
     object_count: Natural = 0
@@ -122,7 +122,7 @@ class InventoryPartition(TopicPartition, frozen=True):
 
 
 class HiddenVersions(Part, frozen=True):
-    """What a versioned bucket keeps and no listing of objects shows."""
+    """The objects that a versioned bucket keeps and no listing of objects shows."""
 
     noncurrent_versions: Natural
     noncurrent_bytes: Natural
@@ -141,7 +141,7 @@ class UnfinishedUploads(Part, frozen=True):
 
 
 class BucketReport(BucketSettings, frozen=True):
-    """What the bucket of the store holds besides the listed objects, and what it does with all of them."""
+    """The contents of the bucket of the store besides the listed objects, and its rules for all of them."""
 
     hidden: HiddenVersions | None = None
     """Noncurrent versions and delete markers; null if they are unknown."""

@@ -87,7 +87,7 @@ class KeptStore:
 
 
 def _name(location: str) -> str:
-    """What distinguishes an object from the others of its copy: the ending of its name."""
+    """The ending of the name of an object, which distinguishes it from the others of its copy."""
     return os.path.basename(location).rpartition(".")[2]
 
 

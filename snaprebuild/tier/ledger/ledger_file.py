@@ -111,7 +111,7 @@ class SegmentLine(_Line, frozen=True, tag="segment"):
     digest: str
     """Digest of the data, in hexadecimal."""
     data: bytes
-    """What was read (`kept_summary`), in base64."""
+    """The data that was read (`kept_summary`), in base64."""
 
 
 class RangeLine(_Line, frozen=True, tag="range"):
@@ -132,7 +132,7 @@ class RangeLine(_Line, frozen=True, tag="range"):
 
 
 class CopyLine(_Line, frozen=True, tag="copy"):
-    """What is known of a copy."""
+    """The facts that the ledger has of a copy."""
 
     topic: str
     topic_id: Uuid
@@ -220,7 +220,7 @@ class _KeptRange:
 
 @dataclass(slots=True)
 class _Contents:
-    """What a ledger has, by where it is in the file.
+    """The places of the entries of a ledger in its file.
 
     Attributes:
         size_bytes: of the whole lines.

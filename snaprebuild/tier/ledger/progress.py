@@ -1,4 +1,4 @@
-"""What a ledger has after a run."""
+"""The counts of a ledger after a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["LedgerProgress"]
 
 
 class LedgerProgress(Part, frozen=True, kw_only=True):
-    """What a ledger has after a run."""
+    """The counts of a ledger after a run."""
 
     path: str
     """Path of the ledger."""

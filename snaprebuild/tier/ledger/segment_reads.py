@@ -30,7 +30,7 @@ OnRead = Callable[[ReadTask, SegmentRead], None]
 
 
 class _ReadOutcome(TaskOutcome):
-    """What was read of a segment.
+    """The result of reading a segment.
 
     Attributes:
         pieces: its summaries.

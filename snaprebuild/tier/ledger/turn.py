@@ -106,7 +106,7 @@ class _Due:
         return _log_object_bytes(self.copy)
 
     def reads(self) -> CopyRead:
-        """What is read of its copy, to judge the snapshot at its end."""
+        """The reads of its copy that judge the snapshot at its end."""
         return CopyRead.of(self.copy, segment=True, compared=self.copy.facts.index_hits is not None, snapshots=1, index=True)
 
     def needs(self) -> tuple[int, int]:
@@ -438,7 +438,7 @@ class LedgerTurn:
         )
 
     def progress(self, audits: Sequence[PartitionAudit]) -> LedgerProgress:
-        """What the ledger has now of some partitions."""
+        """The present counts of the ledger for some partitions."""
         copies = [each for audit in audits for each in audit.copies]
         proven = [each for each in copies if each.verdict in PROVEN]
         now_ms = int(time.time() * 1000)

@@ -18,7 +18,7 @@ from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState
 from formats.text_lines import shown_json
-from snaprebuild.errors import DamagedCopyError, ReadFailedError
+from snaprebuild.errors import DamagedCopyError
 from snaprebuild.published import EpochOrNone, Int64, Natural, OffsetOrNone, Part
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.store import OBJECT_SCHEME
@@ -108,7 +108,7 @@ class FactSources:
 
 @dataclass(frozen=True, slots=True)
 class RecordSettings:
-    """What remote storage does not show.
+    """Facts that remote storage does not show.
 
     Attributes:
         custom_fields: that the plugin is set to include in custom metadata; None if unknown.
@@ -170,11 +170,7 @@ def copy_record(remote: RemotePartition, copy: RemoteCopy, settings: RecordSetti
     record = copy.record
     if record is not None:
         return CopyRecord(_started(remote, record), _sources_of_record(record))
-    facts = copy.facts
-    if facts.fault is not None:
-        if facts.is_unread:
-            raise ReadFailedError(facts.fault, path=remote.file_path(copy))
-        raise DamagedCopyError(facts.fault, path=remote.file_path(copy), segment_id=copy.segment_id)
+    remote.check_facts(copy)
     return _record_of_objects(remote, copy, settings)
 
 
@@ -290,7 +286,7 @@ def _custom_metadata(remote: RemotePartition, copy: RemoteCopy, settings: Record
 
 
 def _own_prefix(remote: RemotePartition, copy: RemoteCopy) -> str:
-    """What precedes the topic in the keys of a copy in Aiven's layout."""
+    """The text before the topic in the keys of a copy in Aiven's layout."""
     parsed = parse_aiven_key(copy.objects.by_kind[AivenObject.LOG].key)
     assert parsed is not None
     return parsed.head.removesuffix(remote.id.topic)
@@ -318,7 +314,7 @@ def prefix_fault(remote: RemotePartition, copy: RemoteCopy, settings: RecordSett
 
 
 def _prefix_below_bucket(location: str) -> str:
-    """What is between the bucket and the keys of a listing; nothing in a directory, which is the root of the plugin's file system."""
+    """The prefix between the bucket and the keys of a listing; nothing in a directory, which is the root of the plugin's file system."""
     if not location.startswith(OBJECT_SCHEME):
         return ""
     _, _, below = location.removeprefix(OBJECT_SCHEME).partition("/")

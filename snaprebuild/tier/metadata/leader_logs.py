@@ -1,4 +1,4 @@
-"""What the logs of leaders show about their partitions in remote storage: log start offset, leader epochs, first offset on disk.
+"""Facts about partitions in remote storage from the logs of their leaders: log start offset, leader epochs, first offset on disk.
 
 Source: ``LogManager.checkpointLogStartOffsets``, which has a line for each log with remote storage; ``LeaderEpochCheckpointFile``.
 """
@@ -134,10 +134,11 @@ def read_leader_logs(log_dirs: Sequence[str], options: Sequence[str], run: Run) 
         log_starts[place] = max(offset, log_starts.get(place, 0))
     logs: dict[TopicIdPartition, list[LeaderLog]] = {}
     findings: list[Finding] = []
-    opened = open_source(log_dirs, run=run) if log_dirs else None
-    if opened is not None:
-        findings += [each for each in opened.findings if each.severity is not Severity.NOTE]
-    for source in () if opened is None else opened.partitions:
+    if not log_dirs:
+        return LeaderLogs(log_starts=log_starts)
+    opened = open_source(log_dirs, run=run)
+    findings += [each for each in opened.findings if each.severity is not Severity.NOTE]
+    for source in opened.partitions:
         try:
             topic_id = read_topic_id(source.directory)
             log = _leader_log(source)
@@ -147,7 +148,7 @@ def read_leader_logs(log_dirs: Sequence[str], options: Sequence[str], run: Run) 
         if topic_id is not None:
             name = source.directory.name
             logs.setdefault(TopicIdPartition(name.topic, topic_id, name.partition), []).append(log)
-    sources = () if opened is None else (*opened.partitions, *opened.skipped)
+    sources = (*opened.partitions, *opened.skipped)
     directories = Counter((each.directory.name.topic, each.directory.name.partition) for each in sources)
     states = [read_log_dir(path_of(absolute(each), run.stores)) for each in log_dirs]
     places = tuple(each.meta for each in states if each.meta is not None)

@@ -146,7 +146,7 @@ class MetadataCopy(Part, frozen=True):
     fact_sources: dict[str, FactSource] | None
     """The source of each fact by its name, and of the state COPY_SEGMENT_FINISHED; null without facts."""
     record_differences: Sequence[str]
-    """What differs between its record in the metadata log and its objects, for the user; not stable."""
+    """Differences between its record in the metadata log and its objects, for the user; not stable."""
 
 
 class MetadataPartition(TopicPartition, frozen=True):
@@ -201,7 +201,7 @@ class PartitionRecords:
 
 @dataclass(frozen=True, slots=True)
 class PartitionContext:
-    """What is known of a partition besides its copies.
+    """The facts about a partition besides its copies.
 
     Attributes:
         logs: the metadata logs; empty without one.
@@ -727,9 +727,12 @@ class _CopyDecisions:
                 for entry in _segment_of(row).leader_epochs:
                     starts.setdefault(entry.epoch, entry.start_offset)
             lines = first_of([f"{epoch} {start}" for epoch, start in starts.items()])
+            name = f"{self._remote.id.topic}-{self._remote.id.partition}"
             message = (
                 f"brokers serve none of the offsets {first} to {known_from - 1}: {LEADER_EPOCH_CHECKPOINT} of {leader.path} begins at "
-                f"{known_from}. The copies have the lines {lines}: correct the file in each replica while its broker is stopped"
+                f"{known_from}. If deletions moved the log start there before the broker was killed, give --log-start "
+                f"{name}={known_from}. If a leader ran without records, stop the brokers, and correct the file in each replica: the "
+                f"copies have the lines {lines}"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.NOT_SERVED, message=message, offset=first))
 

@@ -79,7 +79,7 @@ def _check_other_copies(records: PartitionRecords, announcer: Announcer) -> None
 def expected_deletions(
     records: Sequence[PartitionRecords], leaders: LeaderLogs, settings: Mapping[str, str | None], now_ms: int
 ) -> list[ExpectedDeletion]:
-    """What the first pass of each leader deletes.
+    """The copies that the first pass of each leader deletes.
 
     Args:
         records: of the partitions of one topic.

@@ -47,7 +47,7 @@ from snaprebuild.tier.upload.announce import WrittenCopy
 __all__ = ["DecisionTotals", "MetadataRequest", "StoreRecords", "TierMetadata", "store_records"]
 
 NEEDED_TO_WRITE = (RefusalCause.LOG_START_UNKNOWN, RefusalCause.SETTINGS_UNKNOWN)
-"""What an operator has to add before a write; no fault of the store."""
+"""Options that an operator has to add before a write; no fault of the store."""
 
 WITH_FINDINGS = (RefusalCause.GAP, RefusalCause.RECORDS_NOT_GIVEN)
 """Causes that have findings of their own, also where nothing is to be written."""
@@ -107,7 +107,7 @@ class TierMetadata(Document, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MetadataRequest:
-    """What is known of the store besides its objects, and what is done with the records.
+    """The facts about the store besides its objects, and the place of the records.
 
     Attributes:
         selection: of partitions; its offsets are ignored.

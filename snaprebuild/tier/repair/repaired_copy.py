@@ -1,4 +1,4 @@
-"""What a repair of remote storage, or its undo, did to each copy."""
+"""Results of a repair of remote storage, or of its undo, for each copy."""
 
 from __future__ import annotations
 

@@ -250,7 +250,8 @@ class Announcer:
             return Announcement.BEFORE
         if self._is_read_elsewhere(partition, segment):
             return Announcement.NEEDLESS
-        for record in (segment, copy.finished) if known is None else (copy.finished,):
+        records = (segment, copy.finished) if known is None else (copy.finished,)
+        for record in records:
             try:
                 self.topic.append(number, write_remote_log_record(record))
             except StorageError as error:

@@ -105,7 +105,7 @@ class UploadAction(StrEnum):
 
 
 WRONG_COPIES = (Validity.FALSE_EMPTY, Validity.MISSING_PRODUCERS, Validity.WRONG, Validity.CORRUPT)
-"""What makes the snapshot of a copy that is present a wrong one."""
+"""Results of a comparison that make the snapshot of a present copy a wrong one."""
 
 DONE = (UploadAction.UPLOADED, UploadAction.WOULD_UPLOAD, UploadAction.FINISHED_BEFORE, UploadAction.PRESENT)
 """After these the next segment is uploaded."""

@@ -121,7 +121,7 @@ class _PartitionUpload:
             self._add_finding("tier-upload-stopped", Severity.NOTE, message, segment.end_offset + 1)
 
     def _compare_present(self) -> None:
-        """What others uploaded stays as it is; a snapshot that this log contradicts is a finding."""
+        """Copies that others uploaded stay as they are; a snapshot that this log contradicts is a finding."""
         present = PresentCopies(self._source, self._request.replay, self._request.refuse)
         segments = [each for each in self._partition.segments if each.action is UploadAction.PRESENT]
         present.segments += [(each, self._copies.get(each.start_offset)) for each in segments]
