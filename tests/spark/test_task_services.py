@@ -101,3 +101,14 @@ def test_an_executor_needs_the_directory_of_the_driver(tmp_path: Path, becomes: 
             list(task([]))
     finally:
         meters.counter = None
+
+
+def test_a_partition_on_a_disk_of_its_own_is_compared_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It seems to be empty, or gone, where the disk is not mounted. The directory above it is on a disk of the host."""
+    for number in range(2):
+        (tmp_path / f"t-{number}").mkdir()
+        (tmp_path / f"t-{number}" / f"{0:020d}.log").touch()
+    mounted = str(tmp_path / "t-0")
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == mounted)
+    assert set(task_services(session(), open_source((mounted,)).partitions).log_dirs) == {mounted}
+    assert set(task_services(session(), open_source((str(tmp_path),)).partitions).log_dirs) == {mounted, str(tmp_path)}
