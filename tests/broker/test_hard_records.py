@@ -1,7 +1,8 @@
 """``snaprebuild.records`` next to Kafka's consumer on logs that a real broker made hard to read.
 
-Transactions and tombstones are compacted. Log starts are inside of batches and of transactions. The broker compressed records anew.
-Timestamps have no order. A coordinator, or the end of the log, cut transactions short.
+Transactions and tombstones are compacted. Log starts are inside of batches and of transactions, also in remote storage. The broker
+compressed records anew. Records are larger than a fetch. Timestamps have no order. A coordinator, or the end of the log, cut transactions
+short.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from consumed_records import LEVELS, consumed, ours
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.full]
 SECONDS = 120.0
 KEPT = {"retention.ms": -1, "retention.bytes": -1, "file.delete.delay.ms": 1000}
 NO_MORE = {"min.compaction.lag.ms": (1 << 63) - 1, "max.compaction.lag.ms": (1 << 63) - 1, "min.cleanable.dirty.ratio": 1.0}
+TIERED = {"remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": 1}
 SETTINGS = {
     "log.cleaner.backoff.ms": 200,
     "log.cleaner.min.cleanable.ratio": 0.0,
@@ -48,6 +50,7 @@ class Topics:
 
     Attributes:
         names: of the topics.
+        tiered: those with remote storage, if the release has it.
         open: producers that must live on, because their transactions hang.
     """
 
@@ -57,12 +60,17 @@ class Topics:
         is_newest = node.release.version.startswith("4.")
         self._small = {"internal.segment.bytes" if is_newest else "segment.bytes": 16384}
         self.names: list[str] = []
+        self.tiered: list[str] = []
         self.open: list[Producer] = []
 
-    def create(self, name: str, settings: Mapping[str, object] | None = None, *, small: bool = False) -> None:
-        """A topic with these settings of its own, perhaps of small segments."""
-        self._node.create_topic(name, {**KEPT, **(self._small if small else {}), **(settings or {})})
+    def create(self, name: str, settings: Mapping[str, object] | None = None, *, small: bool = False, tiered: bool = False) -> None:
+        """A topic with these settings of its own, perhaps of small segments, or with remote storage."""
+        is_tiered = tiered and self._node.release.has_tiering
+        common = {**KEPT, **(self._small if small else {}), **(TIERED if is_tiered else {})}
+        self._node.create_topic(name, {**common, **(settings or {})})
         self.names.append(name)
+        if is_tiered:
+            self.tiered.append(name)
 
     def producer(self, transactional_id: str | None = None, **settings: object) -> Producer:
         """A producer, whose settings are named with ``_`` in place of ``.``; its transactions are begun by the caller.
@@ -196,7 +204,7 @@ def compacted(node: KafkaNode, topics: Topics) -> None:
 
 def cut(node: KafkaNode, topics: Topics) -> None:
     """The log start is inside of a batch, of a transaction that was aborted, or that is open; segments below it are deleted."""
-    topics.create("cut", small=True)
+    topics.create("cut", small=True, tiered=True)
     early = [topics.producer(f"early-{number}") for number in range(3)]
     for producer in early:
         producer.begin_transaction()
@@ -214,6 +222,18 @@ def cut(node: KafkaNode, topics: Topics) -> None:
     topics.transactions("cut", 10, name="after")
     topics.write(early[2], "cut", 5)
     topics.end(early[2], is_committed=False)
+
+
+def large(node: KafkaNode, topics: Topics) -> None:
+    """Records that are larger than a fetch of the consumer, next to small ones, in transactions of each codec."""
+    size = 2 << 20
+    topics.create("large", {"max.message.bytes": 2 * size, "segment.bytes": 2 * size}, tiered=True)
+    for codec in CODECS:
+        producer = topics.producer(f"large-{codec}", compression_type=codec, message_max_bytes=2 * size, batch_num_messages=1)
+        producer.begin_transaction()
+        topics.write(producer, "large", 4, size=size)
+        topics.write(producer, "large", 4)
+        topics.end(producer, is_committed=codec != "gzip")
 
 
 def unordered(node: KafkaNode, topics: Topics) -> None:
@@ -297,11 +317,13 @@ def size_of(node: KafkaNode, name: str) -> int:
 
 @pytest.mark.parametrize("version", [*(pytest.param(each, marks=pytest.mark.night) for each in ("2.7.2", "3.9.2")), "4.3.1"])
 def test_hard_logs(version: str, tmp_path: Path) -> None:
-    with KafkaNode(tmp_path / "node", version=version, tiering=False, settings=SETTINGS) as node:
+    with KafkaNode(tmp_path / "node", version=version, settings=SETTINGS) as node:
         node.start()
         topics = Topics(node)
-        for make in (compacted, compressed_anew, cut, unordered, cut_short, others, old_formats):
+        for make in (compacted, compressed_anew, cut, large, unordered, cut_short, others, old_formats):
             make(node, topics)
+        for topic in topics.tiered:
+            node.wait_until_copied(f"{topic}-0", -1)
         questions = [f"{topic} {level} -1" for topic in topics.names for level in LEVELS]
         answers = dict(zip(questions, consumed(node, questions), strict=True))
         rng = random.Random(version)
@@ -315,7 +337,9 @@ def test_hard_logs(version: str, tmp_path: Path) -> None:
     wrong = {}
     for question, rows in answers.items():
         topic, level, moment = question.split()
-        options = {} if moment == "-1" else {"starting_timestamp": int(moment)}
+        options: dict[str, Any] = {} if moment == "-1" else {"starting_timestamp": int(moment)}
+        if topic in topics.tiered:
+            options |= {"remote": node.remote_dir, "metadata_log": node.log_dir}
         mine = ours(node.log_dir, topic, isolation=level, **options)
         if mine != rows:
             first = next((pair for pair in zip(mine, rows, strict=False) if pair[0] != pair[1]), None)
