@@ -302,11 +302,16 @@ def check_clusters(one: TieredCluster, two: TieredCluster, store: CopyStore, liv
     """With the records of one cluster, the copies of the other have none; with those of both each copy has its cluster."""
     own = named("--metadata-log", one)
     alone = run("tier inventory", store, *own)
-    assert (alone.exit_code, dict(alone.codes)) == (1, {"tier-orphan": 2}), alone.stderr
+    assert (alone.exit_code, codes_of_copies(alone)) == (1, {"tier-orphan": 2}), alone.stderr
     with_both = run("tier inventory", store, *own, *named("--metadata-log", two))
-    assert (with_both.exit_code, dict(with_both.codes)) == (0, {"metadata-clusters": 1, "tier-another-cluster": 2})
+    assert (with_both.exit_code, codes_of_copies(with_both)) == (0, {"metadata-clusters": 1, "tier-another-cluster": 2})
     for inventory, other in ((alone, "unknown"), (with_both, "another-cluster")):
         shown = {copy["segment_id"]: copy["state"] for copy in copies_of(inventory)}
         assert shown == {**dict.fromkeys(live[0], "live"), **dict.fromkeys(live[1], other)}
     audit = run("tier audit", store, *own, *named("--metadata-log", two))
     assert (audit.exit_code, {copy["segment_id"] for copy in copies_of(audit)}) == (0, live[0]), audit.stderr
+
+
+def codes_of_copies(ran: Run) -> dict[str, int]:
+    """How many findings of each code, without the note that the server of the tests does not answer each question about its bucket."""
+    return {code: count for code, count in ran.codes.items() if code != "bucket-not-read"}
