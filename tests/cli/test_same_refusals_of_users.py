@@ -82,7 +82,7 @@ ROWS = (
     UserRow("one partition", IN_PLACE, one_partition_is_read_only, 5, "permission denied: 12 snapshots not written"),
     UserRow("another owner", IN_PLACE, of_another_owner, 3, "the owner and the group differ"),
     UserRow("another group", IN_PLACE, of_another_group, 3, "the group differs"),
-    UserRow("output", BELOW, of_root, 5, "permission denied: 12 snapshots not written"),
+    UserRow("output", BELOW, of_root, 5, "permission denied: 14 snapshots not written"),
     UserRow("a stage that is missing", STAGED, of_root, 5, "ermission denied"),
     UserRow("a stage of another owner", STAGED, open_stage, 3, "the owner and the group differ"),
     UserRow("install: the lock is root's", INSTALLED, of_root, 3, "cannot be opened for locking: Permission denied"),

@@ -171,7 +171,7 @@ WRITERS = {
     ),
     "undo": Writer(rebuilt_log, ("undo", "{}/receipt.jsonl"), journals=r"^receipt\.jsonl$", is_removing=True),
     "follower repair": Writer(lost_follower, (*FOLLOWER, *RECEIPT), (*FOLLOWER, *AGAIN), r"^receipts/", FIRST),
-    "follower build": Writer(nothing, BUILD, codes_again=(0, 3)),
+    "follower build": Writer(nothing, (*BUILD, *RECEIPT), (*BUILD, *AGAIN), r"^receipts/", FIRST, codes_again=(0, 3)),
     "tier upload": Writer(whole_log, UPLOAD),
     "tier repair": Writer(
         diseased_store,

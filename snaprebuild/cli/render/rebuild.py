@@ -588,7 +588,7 @@ def _next_of_run(result: RebuildResult, answer: str, totals: Counter[str], again
         if (totals[BoundaryAction.WOULD_WRITE] or refused) and _blocking_log_dirs(plan):
             return _with_stage(plan, answer, again)
         if totals[BoundaryAction.WOULD_WRITE]:
-            return answer, [_verb(plan.request), *again]
+            return answer, [_verb(plan.request), *again, *given_words("receipt")]
         return answer, _after_no_file(result, is_given_up=bool(refused or failed))
     if result.staged_plan is not None:
         install = ("install", "--plan", shown(result.staged_plan))
