@@ -310,7 +310,7 @@ class _ExplainTask(ReplayTask):
     ) -> None:
         directory = explanation.source.directory
         at = question.requested_offset
-        bases = [segment.base_offset for segment in directory.segments]
+        bases = directory.base_offsets
         snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
         cuts = sorted(snapshots if at is None else snapshots | {at})
         reads = partial(read_tasks, directory, check_crc=check_crc, cuts=cuts, extras=(TraceAnalysis(question.producer_id),))

@@ -189,7 +189,7 @@ class _SnapshotTask(ReplayTask):
         self, explanation: SnapshotExplanation, clock: Clock, traced: tuple[int, ...], *, check_crc: bool, progress: Progress | None
     ) -> None:
         directory = explanation.source.directory
-        bases = [segment.base_offset for segment in directory.segments]
+        bases = directory.base_offsets
         offsets = sorted({offset for offset, _ in directory.snapshots if offset <= explanation.offset})
         extras = tuple(map(TraceAnalysis, traced))
         reads = partial(read_tasks, directory, check_crc=check_crc, cuts=offsets, extras=extras)

@@ -5,7 +5,6 @@ What the environment and the configuration file of the command say does not coun
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,6 +37,7 @@ from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
 from snaprebuild.library.command_line import CommandLine
 from snaprebuild.library.verb_result import PlanResult
 from snaprebuild.snapshots.plan.plan_request import BOUNDARIES, REPLAY_STARTS, RebuildRequest
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings, check_settings
 from snaprebuild.tier import AuditLevel
@@ -125,7 +125,7 @@ def request_of(given: Arguments) -> RebuildRequest:
 def moment_of(given: Arguments) -> int:
     """The moment for expiry, ms since 1970: now where none is given."""
     moment_ms: int | None = given["as_of_ms"]
-    return int(time.time() * 1000) if moment_ms is None else moment_ms
+    return current_time_ms() if moment_ms is None else moment_ms
 
 
 def command_of(verb: str, given: Arguments, engine: CallEngine) -> CommandLine:

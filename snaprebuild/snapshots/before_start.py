@@ -186,8 +186,8 @@ def blocked_bytes(source: PartitionSource) -> int:
 def _missing(source: PartitionSource) -> list[int]:
     """Base offsets at which a snapshot is due that is not there."""
     directory = source.directory
-    listed = {offset for offset, _ in directory.snapshots}
-    bases = [segment.base_offset for segment in directory.segments[1:]]
+    listed = set(directory.snapshot_offsets)
+    bases = directory.base_offsets[1:]
     return [
         base
         for base in bases

@@ -430,7 +430,7 @@ def is_stray(source: PartitionSource, offset: int) -> bool:
 
     It keeps those at a base offset, and of the others the newest one, if that is above the last segment's base.
     """
-    bases = [segment.base_offset for segment in source.directory.segments]
+    bases = source.directory.base_offsets
     return source.log_dir.is_broker_directory and bool(bases) and offset < bases[-1] and offset not in bases
 
 

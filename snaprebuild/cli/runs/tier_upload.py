@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -27,6 +26,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.hooks import ReplayOptions
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.store import absolute
@@ -93,7 +93,7 @@ def run_tier_upload(
             allow_plain=options.allow_plain,
             announcer=announcer,
             judge=sources.judge,
-            refuse=partial(sources.foreign_producers, now_ms=int(time.time() * 1000)),
+            refuse=partial(sources.foreign_producers, now_ms=current_time_ms()),
             fence=sources.fence,
             replay=replay,
         )

@@ -127,7 +127,7 @@ class WindowProof(msgspec.Struct, frozen=True):
     def open_below(self, directory: PartitionDir, below: Held) -> str | None:
         """The contradiction between the segments below the window and the witness, or None (``replay.window.open_below_fault``)."""
         *_, (last, _, prefix) = prefixes_of(below)
-        bases = [segment.base_offset for segment in directory.segments]
+        bases = directory.base_offsets
         effect = prefix.total()
         window_offset = bases[last + 1]
         fault = open_below_fault(effect, self.total, self.witness, window_offset=window_offset, first_offset=bases[0])

@@ -170,7 +170,7 @@ class PlanLines:
                     raise self._fault(number, expected, f"{len(line)} bytes without an end")
                 yield number, line
         except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=self.path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be read", self.path) from error
 
     def _object(self, number: int, line: bytes, expected: str) -> dict[str, Any]:
         try:

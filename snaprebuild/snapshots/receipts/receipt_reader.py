@@ -341,7 +341,7 @@ def steps_of(path: str, *, is_part: bool = False) -> Iterator[ReceiptHeader | St
                 else:
                     yield part_of(_STEP, value, path=path, what=f"line {number}")
         except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be read", path) from error
     if not number and not is_part:
         raise UsageError("is not a receipt: it is empty", path=path)
 

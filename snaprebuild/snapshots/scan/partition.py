@@ -193,7 +193,7 @@ class _PartitionScanner:
     # ------------------------------------------------------------ where it begins and ends
 
     def _log_end(self) -> ScannedLogEnd:
-        largest = max((offset for offset, _ in self.directory.snapshots), default=0)
+        largest = max(self.directory.snapshot_offsets, default=0)
         if not self.segments:
             return ScannedLogEnd(None, None, largest)
         last = self.segments[-1]
@@ -403,7 +403,7 @@ class _PartitionScanner:
 
     def _report_lost_at_start(self) -> None:
         """Reports what the start makes of the snapshots by their names: a file that does not parse makes no other one empty."""
-        existing = {offset for offset, _ in self.directory.snapshots}
+        existing = set(self.directory.snapshot_offsets)
         next_start = self._next_start(dict.fromkeys(existing, True))
         if next_start is not None:
             after = dict(next_start.after)

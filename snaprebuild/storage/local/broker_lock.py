@@ -245,7 +245,7 @@ def _owner_of_lock(log_dir: str | os.PathLike[str]) -> Ownership:
     try:
         status = _made_by_broker(log_dir)
     except OSError as error:
-        raise WriteFailedError(f"cannot look at it: {error.strerror}", path=os.fspath(log_dir), errno=error.errno) from error
+        raise WriteFailedError.from_os_error(error, "cannot look at it", os.fspath(log_dir)) from error
     return Ownership(status.st_uid, status.st_gid, 0o644)
 
 
