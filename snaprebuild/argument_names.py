@@ -7,16 +7,29 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 from snaprebuild.errors import SnaprebuildError, SnapshotRefusedError
+from snaprebuild.typed_paths import did_you_mean
 
-__all__ = ["COMMAND_ONLY", "OPTIONS", "VERBS", "names_arguments", "naming_arguments", "with_arguments"]
+__all__ = [
+    "COMMAND_ONLY",
+    "OPTIONS",
+    "VERBS",
+    "check_names",
+    "names_arguments",
+    "names_members",
+    "naming_arguments",
+    "parameters_of",
+    "reword",
+    "with_arguments",
+]
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
+_Made = TypeVar("_Made")
 
 OPTIONS = {
     "server_properties": "--server-properties",
@@ -113,14 +126,52 @@ _OPTION = re.compile(r"(?<![\w/.-])--(?:set (?=\w+=)|output json\b|[a-z][a-z0-9-
 
 
 def names_arguments(call: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
-    """Makes each error of a function of the library name its arguments, in place of the options of the command."""
+    """Makes each error of a function of the library name its arguments, in place of the options of the command.
+
+    A keyword argument that does not exist is a ``TypeError`` that names those that do.
+    """
+    known = parameters_of(call)
 
     @functools.wraps(call)
     def named(*values: _Given.args, **arguments: _Given.kwargs) -> _Returned:
+        check_names(call, arguments, known)
         with naming_arguments():
             return call(*values, **arguments)
 
     return named
+
+
+def names_members(cls: type[_Made]) -> type[_Made]:
+    """Decorates a public data class: ``names_arguments`` for the arguments that make a value of it."""
+    cls.__init__ = names_arguments(cls.__init__)  # type: ignore[method-assign]  # a data class has made this method itself
+    return cls
+
+
+def parameters_of(call: Callable[..., object]) -> tuple[str, ...]:
+    """The names of the parameters of a function, without ``self`` and ``**options``."""
+    code = call.__code__
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return names[1:] if names[:1] == ("self",) else names
+
+
+def check_names(call: Callable[..., object], given: Iterable[str], known: Sequence[str]) -> None:
+    """Makes sure that the keyword arguments of a call exist.
+
+    Args:
+        call: the function.
+        given: names of the arguments.
+        known: names of those that exist.
+
+    Raises:
+        TypeError: one does not; the name of an option of the command, such as ``as_of``, is answered with the argument in its place.
+    """
+    for name in given:
+        if name not in known:
+            function = call.__qualname__.removesuffix(".__init__")
+            option = _NAMES.get(f"--{name.replace('_', '-')}")
+            meant = f"did you mean {option!r}?" if option in known else did_you_mean(name, known)
+            advice = f"; {meant}" if meant else "."
+            raise TypeError(f"{function}: there is no argument {name!r}{advice} It takes {', '.join(known)}")
 
 
 @contextmanager
@@ -129,11 +180,21 @@ def naming_arguments() -> Iterator[None]:
     try:
         yield
     except SnaprebuildError as error:
-        error.message = with_arguments(error.message)
-        error.args = (error.message,)
-        if isinstance(error, SnapshotRefusedError):
-            error.reasons = tuple(map(with_arguments, error.reasons))
+        reword(error, with_arguments)
         raise
+
+
+def reword(error: SnaprebuildError, reworded: Callable[[str], str]) -> None:
+    """Changes the sentences of an error.
+
+    Args:
+        error: that someone will read.
+        reworded: a sentence with the names that this reader writes.
+    """
+    error.message = reworded(error.message)
+    error.args = (error.message,)
+    if isinstance(error, SnapshotRefusedError):
+        error.reasons = tuple(map(reworded, error.reasons))
 
 
 def with_arguments(message: str) -> str:

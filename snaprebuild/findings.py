@@ -32,7 +32,6 @@ __all__ = [
     "Severity",
     "deleted_count",
     "deleted_text",
-    "did_you_mean",
     "exit_code_of",
     "finding_of_error",
     "first_of",
@@ -56,22 +55,6 @@ IN_FLUX = "in-flux"
 def pluralize(count: int, what: str, several: str | None = None) -> str:
     """A count with its noun: ``1 snapshot``, ``2 snapshots``; ``several`` is the plural if it is irregular."""
     return f"{count} {what if count == 1 else several or what + 's'}"
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean 'topic'?`` for the known name that is most like another one; empty if none is like it.
-
-    Case, ``_`` and ``-`` do not count.
-    """
-    import difflib
-
-    plain = {_without_marks(each): each for each in sorted(known)}
-    close = difflib.get_close_matches(_without_marks(name), plain, 1)
-    return f"did you mean {plain[close[0]]!r}?" if close else ""
-
-
-def _without_marks(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "")
 
 
 def first_of(names: Sequence[str], most: int = 3) -> str:
@@ -254,6 +237,10 @@ def finding_of_error(error: SnaprebuildError | FormatError, path: str, *, may_va
         code = "unforeseen-error"
     is_unread = isinstance(error, ReadFailedError | OutOfMemoryError) or type(error) is SnaprebuildError
     message = str(error) if error.path is None else error.message
+    if isinstance(error, ReadFailedError) and error.errno in (errno.EACCES, errno.EPERM):
+        from snaprebuild.storage.local.write_advice import reading_advice  # needed for such an error alone
+
+        message += reading_advice(error)
     return Finding(code, severity, error.path or path, message, is_unread=is_unread, cause=cause)
 
 

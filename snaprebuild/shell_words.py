@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-__all__ = ["option_words", "program_command", "shell_command", "shell_word"]
+__all__ = ["absent_package_text", "option_words", "program_command", "shell_command", "shell_word"]
 
 
 def program_command(words: Iterable[str]) -> str:
@@ -54,3 +54,11 @@ def _bytes_of(word: str) -> bytes:
         return word.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return word.encode("utf-8", "surrogatepass")
+
+
+def absent_package_text(error: ImportError) -> str:
+    """What to do about a package that the program needs, and that its environment lacks."""
+    package = (error.name or "").partition(".")[0]
+    if not package:
+        return f"this installation is incomplete: {error}. Install snaprebuild again"
+    return f"this installation has no package {package}: install snaprebuild again, with its dependencies"

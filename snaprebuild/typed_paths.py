@@ -1,13 +1,23 @@
-"""Paths as a user types them: a URL that lacks a slash, and parts that the shell, or the broker, would have replaced."""
+"""Paths and names as a user types them: with a typing error, or with parts that the shell, or the broker, would have replaced."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 
 from snaprebuild.errors import UsageError
 
-__all__ = ["ABSENT", "absent_text", "check_new_path", "check_scheme", "lacks_slash", "unexpanded_part", "unexpanded_value_text"]
+__all__ = [
+    "ABSENT",
+    "absent_text",
+    "check_new_path",
+    "check_scheme",
+    "did_you_mean",
+    "lacks_slash",
+    "unexpanded_part",
+    "unexpanded_value_text",
+]
 
 ABSENT = "does not exist"
 """The text of a path of which nothing else is known."""
@@ -104,3 +114,19 @@ def unexpanded_value_text(path: str) -> str | None:
     if part.startswith(("~", "$")):
         return f"Kafka does not expand {part}, and takes it as the name of a directory below its working directory"
     return "Kafka takes the quotes as a part of the name"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``did you mean 'topic'?`` for the known name that is most like another one; empty if none is like it.
+
+    Case, ``_`` and ``-`` do not count.
+    """
+    import difflib
+
+    plain = {_without_marks(each): each for each in sorted(known)}
+    close = difflib.get_close_matches(_without_marks(name), plain, 1)
+    return f"did you mean {plain[close[0]]!r}?" if close else ""
+
+
+def _without_marks(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")

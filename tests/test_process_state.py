@@ -3,6 +3,7 @@
 import re
 
 from manifests import REPOSITORY
+from source_files import python_files
 
 PAGE = REPOSITORY / "docs" / "internals" / "architecture.md"
 NO_STATE = {"log", "_log", "app", "_crc32c", "_json_text", "_printable_key"}
@@ -37,3 +38,32 @@ def test_modules_with_state_are_listed_with_reasons() -> None:
     listed = {name for row in rows for name in re.findall(r"`([a-z0-9_/]+\.py)`", row)}
     variables = {name: set(VARIABLE.findall(text)) - NO_STATE for name, text in MODULES.items()}
     assert {name for name, found in variables.items() if any(not each.startswith("__") for each in found)} == listed
+
+
+OF_ALL_THREADS = re.compile(
+    r"active_count\(|threading\.enumerate\(|active_children\(|/proc/self/(?:fd|task)[\"')]"
+    r"|(?:setattr|patch\.object)\((?:builtins|gc|random|socket|threading|time), "
+)
+"""All threads, children and descriptors of the process, and functions of Python that are replaced for every thread."""
+
+ITS_OWN = {
+    "cli/test_hook_run.py": "of a program that the hook starts",
+    "formats/test_records.py": "compared with the threads of before",
+    "library/test_hooks.py": "of a process of its own",
+    "snapshots/test_schedule.py": "ends what hangs",
+    "spark/test_session.py": "of a process of its own",
+    "support/file_calls.py": "counts only what is below one directory",
+    "support/open_files.py": "looks only at what is below one directory",
+}
+"""Where a test uses them, and why what other threads do is no matter."""
+
+
+def test_a_test_judges_nothing_that_other_threads_change() -> None:
+    """Threads that earlier tests left in the process open files, end, and ask for the time at any moment."""
+    tests = REPOSITORY / "tests"
+    found = {
+        path.relative_to(tests).as_posix()
+        for path in python_files(tests)
+        if path.name != "test_process_state.py" and OF_ALL_THREADS.search(path.read_text())
+    }
+    assert found == set(ITS_OWN)

@@ -29,6 +29,7 @@ OF_ANOTHER = {
     "saved-plan": "plan",
     "staged-plan": "stage",
     "metadata-undo": "tier-metadata",
+    "follower-undo": "follower-build",
     "metadata-undone": "undo",
     "tier-keys": "tier-inventory",
     "tier-undo": "tier-repair",

@@ -95,6 +95,9 @@ def answer_and_next(
         return answer, [*place.words(), *setting_words()]
     if words == [*verb, *repeated_words()]:
         return answer, following.before_this_again() if isinstance(following, Advice) else AGAIN
+    concerns = {each.severity for each in findings} - {Severity.NOTE}
+    if not following and concerns and concerns <= {Severity.REFUSED, Severity.STORAGE}:
+        return answer, AGAIN  # each refusal says what allows it
     settings = setting_words() if words else []
     if isinstance(following, Advice):
         return answer, following._replace(words=(*words, *settings))
@@ -186,9 +189,6 @@ EXPIRY = ("as_of", "expiration_ms")
 NOT_REPEATED = ("output", "report", "metrics", "verbose", "results", "set", "config", "impact")
 """Parameters of output, and settings, which ``print_answer`` adds."""
 
-WRITES_A_RECEIPT = ("rebuild", "install", "repair")
-"""Verbs whose ``--receipt`` is a new file."""
-
 
 def given_words(*names: str) -> list[str]:
     """The words of the command line that give these parameters, and how stores are reached; for the next command.
@@ -226,6 +226,9 @@ def _given(names: Collection[str]) -> list[str]:
 
 def repeated_words(*without: str) -> list[str]:
     """The words of this command line, but not those of its output options and of the parameters ``without``."""
-    command = click.get_current_context().command
-    left_out = {*without, *NOT_REPEATED, *(["receipt"] if command.name in WRITES_A_RECEIPT else [])}
+    context = click.get_current_context()
+    command = context.command
+    # The file of --receipt is there after a run. RECEIPT of `undo` is an argument.
+    has_receipt = command.name != "undo" and not context.params.get("dry_run")
+    left_out = {*without, *NOT_REPEATED, *(["receipt"] if has_receipt else [])}
     return given_words(*(each.name or "" for each in command.params if each.name not in left_out))

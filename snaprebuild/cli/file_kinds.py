@@ -59,6 +59,7 @@ class FileContent(StrEnum):
     RECEIPT = "a receipt"
     STORE_RECEIPT = "a receipt of `tier repair`"
     METADATA_RECEIPT = "a receipt of `tier metadata`"
+    FOLLOWER_RECEIPT = "a receipt of `follower build`"
     AUDIT_LEDGER = "a ledger of `tier audit`"
     RESULT = "the JSON result of"
     """The name of the command is added."""
@@ -99,6 +100,7 @@ _ADVICE = {
     FileContent.RECEIPT: "`undo FILE`, `verify --written-by FILE` and `report FILE` take it",
     FileContent.STORE_RECEIPT: "`undo FILE` takes it",
     FileContent.METADATA_RECEIPT: "`undo FILE` takes it",
+    FileContent.FOLLOWER_RECEIPT: "`undo FILE` takes it",
     FileContent.AUDIT_LEDGER: "`tier audit --ledger FILE` and `tier repair --ledger FILE` take it",
     FileContent.JSON: "no command takes it",
     FileContent.PAGE: "open it in a browser",
@@ -127,6 +129,7 @@ _OF_SCHEMA = {
     "receipt": FileContent.RECEIPT,
     "tier-undo": FileContent.STORE_RECEIPT,
     "metadata-undo": FileContent.METADATA_RECEIPT,
+    "follower-undo": FileContent.FOLLOWER_RECEIPT,
     "audit-ledger": FileContent.AUDIT_LEDGER,
 }
 _GROUPS = ("inspect", "tier", "follower", "cluster", "simulate")
@@ -340,7 +343,7 @@ STAGED_PLAN = FilePurpose(
 )
 UNDONE_RECEIPT = FilePurpose(
     "a receipt",
-    (FileContent.RECEIPT, FileContent.STORE_RECEIPT, FileContent.METADATA_RECEIPT),
+    (FileContent.RECEIPT, FileContent.STORE_RECEIPT, FileContent.METADATA_RECEIPT, FileContent.FOLLOWER_RECEIPT),
     source="`undo` without RECEIPT lists the receipts",
     may_be_directory=True,
 )

@@ -21,7 +21,8 @@ from snaprebuild.cli.streams import flush_stdout, print_on_stderr
 from snaprebuild.cli.table import printable
 from snaprebuild.cli.verb_command import NOTHING, PROGRAM, ListedVerb, VerbCommand, VerbGroup, verbs_of
 from snaprebuild.cli.wrapped_command import CallerProcess, WithCommand, start_after_usage_error
-from snaprebuild.errors import SnaprebuildError, UsageError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
+from snaprebuild.shell_words import absent_package_text
 from snaprebuild.storage.local.process_settings import respect_umask
 
 __all__ = ["app", "main", "verbs"]
@@ -304,6 +305,14 @@ def main() -> None:
     sys.exit(code)
 
 
+def _reading_advice(error: SnaprebuildError) -> str:
+    if not isinstance(error, ReadFailedError):
+        return ""
+    from snaprebuild.storage.local.write_advice import reading_advice  # a start needs none of it
+
+    return reading_advice(error)
+
+
 def _run(umask: int) -> int:
     """Runs the command; its exit code."""
     try:
@@ -322,13 +331,15 @@ def _run(umask: int) -> int:
     except click.Abort:
         return INTERRUPTED
     except SnaprebuildError as error:
-        print_on_stderr(f"snaprebuild: {printable(str(error))}")
+        print_on_stderr(f"snaprebuild: {printable(str(error))}{printable(_reading_advice(error))}")
         return error.exit_code
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
         print_on_stderr(printable(f"snaprebuild: {place}{error.strerror or error}"))
     except MemoryError:
         print_on_stderr("snaprebuild: out of memory")
+    except ModuleNotFoundError as error:
+        print_on_stderr(f"snaprebuild: {absent_package_text(error)}")
     except Exception as error:
         # Unforeseen, so the outcome is unknown: never an exit code that means anything else.
         if logging.getLogger().isEnabledFor(logging.DEBUG):

@@ -24,6 +24,7 @@ from formats.limits import INT64_MAX
 from formats.log.batch_headers import HeaderBlock
 from formats.log.record_batch import ATTRIBUTE_CONTROL, ATTRIBUTE_TRANSACTIONAL
 from formats.log.record_groups import RecordGroup
+from snaprebuild.consume.arrow_arrays import flags, numbers, repeated, texts
 
 __all__ = [
     "COLUMN_TYPES",
@@ -109,13 +110,13 @@ def arrow_batch(
     arrays = []
     for name in columns:
         if name in same:
-            arrays.append(pa.repeat(pa.scalar(same[name], COLUMN_TYPES[name]), len(group)))
+            arrays.append(repeated(same[name], COLUMN_TYPES[name], len(group)))
         elif name == "error":
             arrays.append(pa.nulls(len(group), pa.string()))
         elif name == "transaction":
             arrays.append(_transaction(group, transaction))
         elif name in _OF_BATCH:
-            arrays.append(pa.array(_of_batch(name, block)[group.batch]))
+            arrays.append(_of_batch(name, block, group))
         else:
             arrays.append(_OF_RECORD[name](group))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -126,36 +127,33 @@ _OF_BATCH |= {"transactional": "attributes", "control": "attributes", "position_
 _FLAGS = {"transactional": ATTRIBUTE_TRANSACTIONAL, "control": ATTRIBUTE_CONTROL}
 
 
-def _of_batch(name: str, block: HeaderBlock) -> np.ndarray:
+def _of_batch(name: str, block: HeaderBlock, group: RecordGroup) -> pa.Array:
     if name == "position_bytes":
-        return block.position_bytes
-    column = block.column(_OF_BATCH[name])
-    if name in _FLAGS:
-        column = (column & _FLAGS[name]) != 0
-    return column
+        return numbers(block.position_bytes[group.batch])
+    column = block.column(_OF_BATCH[name])[group.batch]
+    return flags(column & _FLAGS[name] != 0) if name in _FLAGS else numbers(column)
 
 
-_STATES = pa.array(TRANSACTION_STATES, pa.string())
+_STATES = texts(TRANSACTION_STATES)
 
 
 def _transaction(group: RecordGroup, states: np.ndarray | None) -> pa.Array:
     if states is None:
         return pa.nulls(len(group), pa.string())
-    return _STATES.take(pa.array(states[group.batch]))
+    return _STATES.take(numbers(states[group.batch]))
 
 
 def _bytes(data: pa.Buffer, start: np.ndarray, size: np.ndarray) -> pa.Array:
     """Copies of ranges, null where the size is negative."""
     count = len(start)
     if not count:
-        return pa.array([], pa.binary())
+        return pa.nulls(0, pa.binary())
     bounds = np.empty((count, 2), dtype=np.int32)
     bounds[:, 0] = start
     np.add(start, np.maximum(size, 0), out=bounds[:, 1], casting="unsafe")
     # Every second value is the range; those between are what is from the end of one to the start of the next, and are not used.
     ranges = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), data])
-    is_null = size < 0
-    rows = pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=is_null if is_null.any() else None)
+    rows = numbers(np.arange(0, 2 * count, 2, dtype=np.int32), size < 0)
     return pc.take(ranges, rows, boundscheck=False)
 
 
@@ -173,9 +171,7 @@ _MS_MAX = INT64_MAX // 1000
 def _timestamp(group: RecordGroup) -> pa.Array:
     ms = group.timestamp
     is_null = (ms == -1) | (ms > _MS_MAX) | (ms < -_MS_MAX)
-    if not is_null.any():
-        return pa.array(ms * 1000).view(COLUMN_TYPES["timestamp"])
-    return pa.array(np.where(is_null, 0, ms) * 1000, mask=is_null).view(COLUMN_TYPES["timestamp"])
+    return numbers(np.where(is_null, 0, ms) * 1000, is_null, COLUMN_TYPES["timestamp"])
 
 
 def _headers(group: RecordGroup) -> pa.Array:
@@ -185,14 +181,14 @@ def _headers(group: RecordGroup) -> pa.Array:
     bounds = np.zeros(len(group) + 1, dtype=np.int32)
     np.cumsum(group.header_count, out=bounds[1:])
     headers = pa.StructArray.from_arrays([keys, values], fields=list(HEADER_TYPE))
-    return pa.ListArray.from_arrays(pa.array(bounds), headers, type=COLUMN_TYPES["headers"], mask=pa.array(group.header_count == 0))
+    return pa.ListArray.from_arrays(numbers(bounds), headers, type=COLUMN_TYPES["headers"], mask=flags(group.header_count == 0))
 
 
 def _header_keys(keys: pa.Array) -> pa.Array:
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([decoded_header_key(each) for each in keys.to_pylist()], pa.string())
+        return texts([decoded_header_key(each) for each in keys.to_pylist()])
 
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
@@ -210,10 +206,10 @@ def _schema_id(group: RecordGroup) -> pa.Array:
     start = group.value_start
     has_id = group.value_size >= _SCHEMA_ID_BYTES
     has_id &= group.data[np.where(has_id, start, 0)] == 0 if len(group.data) else False
-    numbers = np.zeros(len(group), dtype=np.int32)
+    ids = np.zeros(len(group), dtype=np.int32)
     places = start[has_id][:, np.newaxis] + np.arange(1, _SCHEMA_ID_BYTES)
-    numbers[has_id] = group.data[places].view(">i4")[:, 0]
-    return pa.array(numbers, mask=~has_id)
+    ids[has_id] = group.data[places].view(">i4")[:, 0]
+    return numbers(ids, ~has_id)
 
 
 _SCHEMA_ID_BYTES = 5
@@ -221,10 +217,10 @@ _SCHEMA_ID_BYTES = 5
 _OF_RECORD = {
     "key": _key,
     "value": _value,
-    "offset": lambda group: pa.array(group.offset),
+    "offset": lambda group: numbers(group.offset),
     "timestamp": _timestamp,
-    "timestampType": lambda group: pa.array(group.timestamp_type.astype(np.int32)),
+    "timestampType": lambda group: numbers(group.timestamp_type.astype(np.int32)),
     "headers": _headers,
-    "sequence": lambda group: pa.array(group.sequence),
+    "sequence": lambda group: numbers(group.sequence),
     "schema_id": _schema_id,
 }

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
+from formats.log.batch_headers import HeaderBlock
 from snaprebuild.consume.chosen_log import ChosenLog
 from snaprebuild.consume.log_pieces import LogPiece, split_offsets
 from snaprebuild.consume.record_query import EARLIEST, LATEST, Moments, NoMatch, Offsets, RecordIsolation, RecordQuery
@@ -29,6 +30,7 @@ class RecordPlan(msgspec.Struct, frozen=True):
         outcomes: of the transactions; None if they do not matter.
         damage: where the read ends with an error, after the records below ``end``; None if it does not.
         findings: about the log and the range.
+        headers: of segments, by path, as far as they were read and kept. The read of the range removes them.
     """
 
     log: ChosenLog
@@ -37,6 +39,7 @@ class RecordPlan(msgspec.Struct, frozen=True):
     outcomes: TransactionOutcomes | None
     damage: FormatError | None = None
     findings: tuple[Finding, ...] = ()
+    headers: dict[str, list[HeaderBlock]] = msgspec.field(default_factory=dict)
 
     @property
     def pieces(self) -> tuple[LogPiece, ...]:
@@ -152,7 +155,8 @@ class _Planner:
             end, damage = self._stable_end(survey, start, end)
         if survey is not None:
             self._findings += survey.findings
-        return RecordPlan(log, start, max(start, end), outcomes, damage, tuple(self._findings))
+        headers = {} if survey is None else survey.headers
+        return RecordPlan(log, start, max(start, end), outcomes, damage, tuple(self._findings), headers)
 
     def _named(self, offsets: Offsets) -> int:
         if isinstance(offsets, Mapping):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,6 +14,7 @@ from formats.errors import BadValueError, FormatError
 from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock
 from formats.log.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBUTE_LOG_APPEND_TIME
 from formats.log.record_groups import RecordGroup, record_groups
+from snaprebuild.consume.arrow_arrays import one_row
 from snaprebuild.consume.arrow_batches import arrow_batch, record_schema
 from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of
 from snaprebuild.consume.partition_plan import RecordPlan
@@ -124,13 +125,21 @@ class PartitionReader:
             self._pass_to(plan.end)
             self._report_gaps()
         finally:
+            plan.headers.clear()
             self._report_damage()
+
+    def _blocks(self, piece: LogPiece, source: OpenBytes, low: int) -> Generator[HeaderBlock]:
+        kept = self.plan.headers.pop(piece.path, None)
+        if kept is not None:
+            yield from kept
+        else:
+            yield from blocks_of(piece, source, HEADER_COLUMNS, self._on_fault, low=low, on_torn=self._on_torn)
 
     def _piece(self, piece: LogPiece, source: OpenBytes) -> Iterator[pa.RecordBatch]:
         plan = self.plan
         low = max(plan.start, piece.low)
         high = min(plan.end, piece.high)
-        with contextlib.closing(blocks_of(piece, source, HEADER_COLUMNS, self._on_fault, low=low, on_torn=self._on_torn)) as blocks:
+        with contextlib.closing(self._blocks(piece, source, low)) as blocks:
             for block in blocks:
                 self._settle_faults(is_below=int(block.column("base_offset")[0]) <= low)
                 yield from self._fault_rows()
@@ -355,5 +364,4 @@ def error_row(plan: RecordPlan, query: RecordQuery, fault: BatchFault) -> pa.Rec
         "source": fault.piece.origin,
         "error": str(fault.error),
     }
-    schema = record_schema(query.columns)
-    return pa.RecordBatch.from_pylist([{name: values.get(name) for name in schema.names}], schema=schema)
+    return one_row(values, record_schema(query.columns))

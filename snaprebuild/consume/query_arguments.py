@@ -13,7 +13,7 @@ from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.argument_checks import check_number, check_patterns, check_text
 from snaprebuild.consume.record_query import EARLIEST, LATEST, Offsets, RecordQuery
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import did_you_mean
+from snaprebuild.typed_paths import did_you_mean
 
 __all__ = [
     "assigned_partitions",

@@ -1,4 +1,8 @@
-"""One pass over the headers of a log: how its transactions ended, where the stable part ends, and the first records after given times."""
+"""One pass over the headers of a log: how its transactions ended, where the stable part ends, and the first records after given times.
+
+Headers of rolled segments are kept for the read that follows, as far as they are few. The active segment may be cut and written again
+between the two: its headers are read once more, next to its records.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +32,9 @@ __all__ = ["LogSurvey", "good_parts", "survey_log"]
 PASSED_MAX = 1024
 """Faults of a log that are kept."""
 
+KEPT_BYTES = 16 << 20
+"""Headers of a log that are kept: of some 200,000 batches."""
+
 
 @dataclass(slots=True)
 class LogSurvey:
@@ -40,6 +47,7 @@ class LogSurvey:
         damage_offset: the offsets below it were surveyed, if it ended early.
         passed: faults that the survey went past; of very many the last.
         findings: about transaction indexes, and about batches in which a time was searched.
+        headers: of whole rolled segments without a fault, by path.
     """
 
     outcomes: TransactionOutcomes
@@ -48,6 +56,7 @@ class LogSurvey:
     damage_offset: int = 0
     passed: list[BatchFault] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    headers: dict[str, list[HeaderBlock]] = field(default_factory=dict)
 
 
 def survey_log(
@@ -92,16 +101,24 @@ class _Survey:
         self._findings: list[Finding] = []
         self._unlisted = 0
         self._unlisted_in = ""
+        self._faults = 0
+        self._headers: dict[str, list[HeaderBlock]] = {}
+        self._kept_bytes = 0
 
     def run(self) -> LogSurvey:
-        columns = HEADER_COLUMNS if self._times else OUTCOME_COLUMNS
         for piece in self._log.pieces:
             if piece.base_offset >= self._end or self._is_done():
                 break
             with piece.open() as source:
-                self._take_piece(piece, source, columns)
+                self._take_piece(piece, source)
         survey = LogSurvey(
-            self._replay.outcomes(), self._times, self._damage, self._next_offset, list(self._passed), self._findings
+            self._replay.outcomes(),
+            self._times,
+            self._damage,
+            self._next_offset,
+            list(self._passed),
+            self._findings,
+            self._headers,
         )
         if self._unlisted:
             message = (
@@ -114,13 +131,21 @@ class _Survey:
     def _is_done(self) -> bool:
         return self._damage is not None or (not self._with_outcomes and None not in self._times.values())
 
-    def _take_piece(self, piece: LogPiece, source: OpenBytes, columns: tuple[str, ...]) -> None:
+    def _take_piece(self, piece: LogPiece, source: OpenBytes) -> None:
         aborted: set[tuple[int, int]] = set()
+        keeps = not piece.is_last and piece.high > self._log.log_start and self._kept_bytes < KEPT_BYTES
+        columns = HEADER_COLUMNS if self._times or keeps else OUTCOME_COLUMNS
+        kept: list[HeaderBlock] = []
+        faults = self._faults
         # What is above is read from the next segment. A copy of another leader may have other batches there.
         high = min(self._end, piece.high)
         for block in blocks_of(piece, source, columns, self._on_fault):
             if self._is_done():
                 return
+            if keeps:
+                kept.append(block)
+                self._kept_bytes += sum(column.nbytes for column in block.columns.values())
+                keeps = self._kept_bytes < KEPT_BYTES
             for part, bad_row in good_parts(block):
                 self._take(part, source, high, aborted)
                 if bad_row is not None:
@@ -131,6 +156,9 @@ class _Survey:
                     return
             if len(block) and int(block.column("base_offset")[-1]) >= high:
                 break
+        else:
+            if keeps and self._faults == faults:
+                self._headers[piece.path] = kept
         if aborted:
             self._compare_index(piece, aborted)
 
@@ -165,6 +193,7 @@ class _Survey:
         return None
 
     def _on_fault(self, fault: BatchFault) -> None:
+        self._faults += 1
         if self._fails_from is not None and self._next_offset >= self._fails_from:
             self._damage = fault
         else:

@@ -29,7 +29,7 @@ class PreparedTotals(Part, frozen=True):
     blocked_bytes: Natural
     """Bytes of the first rolled segment without a snapshot and of every later rolled one, before the run."""
     blocked_bytes_left: Natural
-    """Bytes that are blocked after the run (in a dry run: after what it would write)."""
+    """Bytes of such segments after the run (in a dry run: after what it would write). `scan` shows other causes."""
     read_bytes: Natural
     """Bytes of segments that were read."""
 

@@ -226,3 +226,5 @@ class FollowerBuild(Document, frozen=True):
     verdict: VerdictSummary | None
     """On the broker that gets the replica; null if its directory does not exist."""
     takes_effect: str
+    receipt: str | None
+    """Path of the receipt; null in a dry run."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from snaprebuild.broker.status import StatusCounts
 from snaprebuild.documents.common import StatusName
 from snaprebuild.published import Document, Natural, Part, Positive, RunRecord, Seconds, Uuid
+from snaprebuild.snapshots.receipts.directory_receipt import DirectoryUndo
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.tier import AuditLevel
@@ -15,14 +16,13 @@ from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.inventory.model import TierInventory
 from snaprebuild.tier.ledger.progress import LedgerProgress
 from snaprebuild.tier.metadata.store_records import TierMetadata
-from snaprebuild.tier.metadata.topic_receipt import MetadataUndo
 from snaprebuild.tier.repair.repaired_copy import RepairedCopy, RepairTotals
 
 __all__ = [
     "AuditTotals",
     "AuditedCopy",
     "AuditedPartition",
-    "MetadataUndo",
+    "DirectoryUndo",
     "TierAudit",
     "TierInventory",
     "TierMetadata",

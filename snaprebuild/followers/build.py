@@ -37,13 +37,14 @@ from snaprebuild.cluster.source_check.producer_ids import foreign_producers, is_
 from snaprebuild.cluster.source_check.source_verdicts import ReadLogs, SourceReplica, judge_sources
 from snaprebuild.cluster.source_check.verdict import SourceRule, SourceVerdict
 from snaprebuild.errors import RefusedError, UsageError
-from snaprebuild.findings import Finding, Severity, did_you_mean
+from snaprebuild.findings import Finding, Severity
 from snaprebuild.followers.bootstrap_rules import AuxiliaryState, NotInRemoteStorageError, auxiliary_state
 from snaprebuild.followers.remote_state import RemoteState, StateSource, remote_state
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.leader_epochs import epoch_of
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.plan.source_verdict import Purpose
+from snaprebuild.snapshots.receipts.directory_receipt import DirectoryReceipt
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.storage.local.broker_lock import hold
@@ -56,6 +57,7 @@ from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_log import LogLineage, highest_remote_offset
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 from snaprebuild.tier.remote_store import Tier
+from snaprebuild.typed_paths import did_you_mean
 
 __all__ = [
     "BuildPlan",
@@ -270,12 +272,15 @@ def _check_log_start(log_start: int, auxiliary: AuxiliaryState, epochs: tuple[Le
         raise RefusedError(message, path=place)
 
 
-def build_follower(plan: BuildPlan, log_dir: str, *, log_dirs: Sequence[str] = (), allow_unproven: bool = False) -> None:
+def build_follower(
+    plan: BuildPlan, log_dir: str, *, receipt: DirectoryReceipt, log_dirs: Sequence[str] = (), allow_unproven: bool = False
+) -> None:
     """Makes the directory, whole or not at all.
 
     Args:
         plan: from ``plan_build``.
         log_dir: that the directory goes to. The lock of a broker's is held meanwhile, so that none starts.
+        receipt: of the run, which gets the directory before it is made.
         log_dirs: all of the broker, where it is known which.
         allow_unproven: UNPROVEN producers may be written; UNSOUND ones never are.
 
@@ -284,6 +289,7 @@ def build_follower(plan: BuildPlan, log_dir: str, *, log_dirs: Sequence[str] = (
         StorageError: the directory cannot be written (``create_partition_directory``).
     """
     check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
+    receipt.check_place()
     status = os.stat(log_dir)
     owner = Ownership(status.st_uid, status.st_gid, 0o644)
     is_broker = is_log_dir(path_of(log_dir))
@@ -292,7 +298,10 @@ def build_follower(plan: BuildPlan, log_dir: str, *, log_dirs: Sequence[str] = (
         if lock is not None:
             lock.verify()
             _check_log_dirs(plan, log_dir, log_dirs)  # again, now that no broker can start
-        create_partition_directory(log_dir, plan.directory_name, {each.name: each.data for each in plan.files}, owner)
+        files = {each.name: each.data for each in plan.files}
+        receipt.announce(os.path.join(os.path.realpath(log_dir), plan.directory_name), files)
+        create_partition_directory(log_dir, plan.directory_name, files, owner)
+    receipt.close()
 
 
 def check_build(plan: BuildPlan, log_dir: str, *, log_dirs: Sequence[str], allow_unproven: bool) -> None:

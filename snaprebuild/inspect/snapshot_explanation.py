@@ -27,6 +27,7 @@ from snaprebuild.replay.segment_effect import entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
+from snaprebuild.snapshots.engine.log_facts import above_log_end
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, source_replay
 from snaprebuild.snapshots.engine.partition_task import Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
@@ -35,7 +36,7 @@ from snaprebuild.snapshots.engine.snapshot_file import readable_snapshot
 from snaprebuild.snapshots.engine.window_proof import boundary_after
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.source import PartitionSource, Source, live_broker_notes
-from snaprebuild.snapshots.verify import above_log_end, compared_alone
+from snaprebuild.snapshots.verify import compared_alone
 from snaprebuild.storage.partition_dir import ListedFile
 
 __all__ = ["SnapshotExplanation", "SnapshotRun", "WrongEntry", "WrongField", "explain_snapshot", "snapshot_offset"]

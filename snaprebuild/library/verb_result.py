@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec.structs import replace
 
-from snaprebuild.argument_names import with_arguments
+from snaprebuild.argument_names import names_arguments, with_arguments
 from snaprebuild.documents.envelope import reported, with_status
 from snaprebuild.documents.plan import PlanDocument, PlannedPartition
 from snaprebuild.errors import UsageError
@@ -150,6 +150,7 @@ class Result(Generic[DocumentT, PartitionT]):
         }
         return pandas.DataFrame(columns)
 
+    @names_arguments
     def toDF(self, session: SparkSession) -> DataFrame:  # noqa: N802  the name is Spark's
         """The rows as a DataFrame of Spark.
 
@@ -219,6 +220,7 @@ class PlanResult(Result[PlanDocument, PlannedPartition]):
 
     _plan: Plan
 
+    @names_arguments
     def save(self, path: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> None:
         """Saves the plan for ``rebuild(plan=path)``, or ``snaprebuild rebuild --plan FILE``; an older plan is replaced.
 

@@ -15,7 +15,6 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from formats.partition.file_names import snapshot_file_name
 from snaprebuild.broker.fates import Fate
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of
@@ -188,13 +187,8 @@ def _missing(source: PartitionSource) -> list[int]:
     directory = source.directory
     listed = set(directory.snapshot_offsets)
     bases = directory.base_offsets[1:]
-    return [
-        base
-        for base in bases
-        if base not in listed
-        and snapshot_file_name(base) not in directory.unreadable
-        and reason_against_writing_in_place(source, base, is_log_end=False) is None
-    ]
+    reasons = {base: reason_against_writing_in_place(source, base, is_log_end=False) for base in bases if base not in listed}
+    return [base for base, reason in reasons.items() if reason is None or reason.may_be_needed]
 
 
 def _bytes_left(result: PartitionResult) -> int:

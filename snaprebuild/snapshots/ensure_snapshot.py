@@ -21,6 +21,7 @@ from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.file_names import snapshot_file_name
 from formats.partition.producer_snapshot import read_entries, write_entries
 from snaprebuild.argument_checks import check_flag, check_instance, check_jobs, check_moment, check_one_of, check_period, optional
+from snaprebuild.argument_names import names_members
 from snaprebuild.errors import (
     GoneFileError,
     ReadFailedError,
@@ -71,6 +72,7 @@ __all__ = [
 Result = TypeVar("Result")
 
 
+@names_members
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """How a log is replayed, and which results the caller accepts. A value that makes no sense is a ``UsageError``.

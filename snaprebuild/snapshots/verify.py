@@ -18,7 +18,7 @@ from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
 from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
 from snaprebuild.snapshots.engine.later_producers import LaterProducers
-from snaprebuild.snapshots.engine.log_facts import known_log_end
+from snaprebuild.snapshots.engine.log_facts import above_log_end, known_log_end
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, source_replay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, Progress, ReplayTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import read_partitions
@@ -46,7 +46,6 @@ __all__ = [
     "PartitionVerdict",
     "VerifyOutcome",
     "VerifyResult",
-    "above_log_end",
     "compared_alone",
     "snapshot_needs",
     "verify",
@@ -400,26 +399,6 @@ class _VerifyTask(ReplayTask):
             found = Finding("wrong-snapshot", Severity.FINDING, self.path, message, verdict.offset, comparison.status.reason)
             self.outcome.findings.append(found)
         self._list_differences(verdict.offset, comparison)
-
-
-def above_log_end(source: PartitionSource, above: Sequence[int], log_end: int) -> Finding:
-    """The finding about snapshots above the log end. A broker takes a snapshot of what its log holds, so the log was longer.
-
-    Args:
-        source: of the partition.
-        above: offsets of the snapshots, ascending, at least one.
-        log_end: the last offset of the log and one, by a replay.
-    """
-    log_dir = source.log_dir
-    more = f" and {len(above) - 1} more" if len(above) > 1 else ""
-    below = f"the log ends at {log_end}, below the snapshot at {above[-1]}{more}"
-    message = f"{below}: the log lost its tail, or the snapshot belongs to another log"
-    severity = Severity.FINDING
-    if log_dir.is_broker_directory and log_dir.clean_shutdown is None:
-        message = f"{below}: its broker did not stop cleanly, and removes such files when it starts"
-        severity = Severity.NOTE
-    path = source.directory.path
-    return Finding("snapshot-above-log-end", severity, path, message, above[-1], cause=FindingCause.SNAPSHOT_ABOVE_LOG_END)
 
 
 def compared_alone(

@@ -26,22 +26,23 @@ from pyspark.sql.types import StructType
 
 from formats.errors import FormatError
 from formats.partition.file_names import FileKind
+from snaprebuild.argument_names import reword
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
-from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.spark import header_rows, snapshot_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.executor_directories import check_directories
+from snaprebuild.spark.option_names import with_option_names
 from snaprebuild.spark.packing import release_of
 from snaprebuild.spark.pushed_filters import column_of
 from snaprebuild.spark.record_options import RECORD_SCHEMA, RecordOptions
 from snaprebuild.spark.record_tasks import RecordTask, record_tasks, rows_of_task
 from snaprebuild.spark.selected_files import (
-    FilesAndFaults,
     FileToRead,
+    ListedFiles,
     ReadFault,
     Task,
-    files_and_faults,
+    list_files,
     listed_now,
     packed,
     passes,
@@ -53,6 +54,7 @@ from snaprebuild.spark.selected_files import (
 )
 from snaprebuild.spark.source_options import SourceOptions
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.typed_paths import did_you_mean
 
 __all__ = ["BatchHeaders", "KafkaRecords", "ProducerSnapshots"]
 
@@ -68,16 +70,23 @@ OPTIONS_KEY = "snaprebuild.options"
 
 
 def _without_frames(method: Callable[_Parameters, _Returned]) -> Callable[_Parameters, _Returned]:
-    """Spark shows the traceback of an error before its message. So expected errors have no frames of the functions below the method."""
+    """Errors of a method as the user of Spark reads them."""
 
     @wraps(method)
     def called(*arguments: _Parameters.args, **named: _Parameters.kwargs) -> _Returned:
         try:
             return method(*arguments, **named)
         except (FormatError, SnaprebuildError) as error:
-            raise error.with_traceback(None) from None
+            raise _for_spark(error) from None
 
     return called
+
+
+def _for_spark(error: FormatError | SnaprebuildError) -> FormatError | SnaprebuildError:
+    """An error that names the options of the source. It has no frames of the functions below: Spark shows these before the message."""
+    if isinstance(error, SnaprebuildError):
+        reword(error, with_option_names)
+    return error.with_traceback(None)
 
 
 class FilteredReader(DataSourceReader):
@@ -122,27 +131,27 @@ class FileReader(FilteredReader):
     @_without_frames
     def partitions(self) -> list[InputPartition]:
         """The files of the query, packed into tasks. Spark calls it once for a DataFrame or view, not for each query."""
-        files, faults = self._files_and_faults(checks_names=True)
-        self._check(files, faults)
-        represented = planned(filter(self._passes, files))
+        listing = self._listing(checks_names=True)
+        self._check(listing)
+        represented = planned(filter(self._passes, listing.files))
         # After damage nothing is reported: only a task that read up to it has detected it.
         if self.source.may_be_split and self.options.splits_segments and not self.options.skips_faults:
             represented = split(represented, self.options.tasks)
-        return [InputPartition(task) for task in packed(represented, self.options.tasks)]
+        return [InputPartition(task) for task in packed(represented, self.options.tasks, listing.log_dirs)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, from the present content of its directories."""
         try:
             yield from self._rows_of_task(partition)
         except (FormatError, SnaprebuildError) as error:
-            raise error.with_traceback(None) from None
+            raise _for_spark(error) from None
 
     def _rows_of_task(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         task: Task = partition.value
         check_directories(task.log_dirs)
         for present in listed_now(task.files, self.options.selection, self.source.files_of):
             if isinstance(present, ReadFault):
-                self._check([], [present])
+                self._check(ListedFiles([], [present], []))
                 if self.options.reports_faults:
                     yield header_rows.rows_of_fault(present, self.options.schema)
             elif self._passes(present):
@@ -152,29 +161,30 @@ class FileReader(FilteredReader):
 
     def _rows_of_other_directories(self, planned_directories: frozenset[str]) -> Iterator[pa.RecordBatch]:
         """The rows of directories that the plan does not have, and of what is not read."""
-        files, faults = self._files_and_faults(checks_names=False)
-        self._check(files, faults)
+        listing = self._listing(checks_names=False)
+        self._check(listing)
         values: dict[str, Any] = dict.fromkeys(self.source.of_file)
         if self.options.reports_faults:
-            for fault in faults:
+            for fault in listing.faults:
                 if passes({**values, "directory": text_of(fault.path)}, {}, self.filters):
                     yield header_rows.rows_of_fault(fault, self.options.schema)
-        for file in files:
+        for file in listing.files:
             if file.directory not in planned_directories and self._passes(file):
                 yield from self.source.rows(file, self.options)
 
-    def _files_and_faults(self, *, checks_names: bool) -> FilesAndFaults:
-        """The files below the paths now, and what is not read."""
+    def _listing(self, *, checks_names: bool) -> ListedFiles:
+        """What is below the paths now."""
         options = self.options
         source = self.source
-        return files_and_faults(
+        return list_files(
             options.existing_paths(), options.selection, source.kind, source.files_of, options.s3, checks_names=checks_names
         )
 
-    def _check(self, files: list[FileToRead], faults: list[ReadFault]) -> None:
+    def _check(self, listing: ListedFiles) -> None:
+        faults = listing.faults
         if faults and not self.options.skips_faults:
             others = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-            advice = "; option mode=PERMISSIVE reads the rest" if files else ""
+            advice = "; option mode=PERMISSIVE reads the rest" if listing.files else ""
             message = f"{faults[0].message}{others}{advice}"
             raise ReadFailedError(message, path=faults[0].path)
 
@@ -418,7 +428,7 @@ class RecordTaskReader(FilteredReader):
         try:
             yield from rows_of_task(task, self.options)
         except (FormatError, SnaprebuildError) as error:
-            raise error.with_traceback(None) from None
+            raise _for_spark(error) from None
 
 
 class KafkaRecords(TableSource):

@@ -1,6 +1,7 @@
 """Whether an executor reads the directories that the driver has listed.
 
 A host without the share, or with a disk of its own at the same path, would find all files deleted, or read those of another broker.
+A file system must therefore have the same inodes on each host: NFS has, and CIFS with ``serverino``; FUSE may number them anew.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import NamedTuple
 from formats.partition.file_names import META_PROPERTIES
 from snaprebuild.errors import StorageError
 from snaprebuild.storage.remote.store import TierStore
-from snaprebuild.storage.store import ReadStore
+from snaprebuild.storage.store import ReadStore, absolute, is_object
 
-__all__ = ["DirectoryIdentity", "check_directories", "directories_above", "identities_of", "is_on_machine"]
+__all__ = ["DirectoryIdentity", "check_directories", "directories_above", "identities_of", "is_on_machine", "paths_without"]
 
 META_BYTES_MAX = 1 << 16
 
@@ -40,9 +41,20 @@ def is_on_machine(store: ReadStore) -> bool:
 
 
 def directories_above(places: Iterable[tuple[ReadStore, str]]) -> list[str]:
-    """The directories on this machine that have these partition directories, without that of one which is a file system of its own."""
+    """The directories on this machine that have these partition directories; of one which is a file system of its own, itself."""
     partitions = dict.fromkeys(path for store, path in places if is_on_machine(store))
-    return list(dict.fromkeys(os.path.dirname(path) for path in partitions if not os.path.ismount(path)))
+    return list(dict.fromkeys(path if os.path.ismount(path) else os.path.dirname(path) for path in partitions))
+
+
+def paths_without(partitions: Iterable[str], paths: Iterable[str]) -> list[str]:
+    """The paths on this machine at or below which there is none of these partition directories."""
+    ancestors: set[str] = set()
+    for each in partitions:
+        path = each
+        while path not in ancestors:
+            ancestors.add(path)
+            path = os.path.dirname(path)
+    return [path for path in paths if not is_object(path) and absolute(path) not in ancestors]
 
 
 def identities_of(directories: Iterable[str]) -> dict[str, DirectoryIdentity]:
@@ -78,7 +90,11 @@ def check_directories(identities: Mapping[str, DirectoryIdentity]) -> None:
         StorageError: a directory is missing, or is another one.
     """
     for path, identity in identities.items():
-        if identities_of([path]) != {path: identity}:
-            host = socket.gethostname()
+        present = identities_of([path]).get(path)
+        if present != identity:
+            what = f"the executor on {socket.gethostname()} does not have this directory of the driver"
             remedy = "mount it there at the same path, or run again if it was replaced"
-            raise StorageError(f"the executor on {host} does not have this directory of the driver: {remedy}", path=path)
+            if present is not None and present.inode != identity.inode:
+                what += f", but another one (inode {present.inode}, and not {identity.inode})"
+                remedy += "; with FUSE, or CIFS without serverino, inodes differ on each host: use NFS, or s3://"
+            raise StorageError(f"{what}: {remedy}", path=path)

@@ -20,6 +20,7 @@ from formats.log.record_batch import (
     ATTRIBUTE_TRANSACTIONAL,
     LOG_OVERHEAD_BYTES,
 )
+from snaprebuild.consume.arrow_arrays import flags, numbers, one_row, repeated, texts
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.snapshots.engine.log_facts import ends_at_log_end
 from snaprebuild.spark.segment_parts import bounds_of_part, check_end_of_part
@@ -37,7 +38,7 @@ ROWS_MIN = 16_384
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime", "NoTimestampType")
 _CODEC_NAMES = (*CODECS, *(f"unknown ({number})" for number in range(len(CODECS), ATTRIBUTE_CODEC + 1)))
 _MARKERS = ("ABORT", "COMMIT")
-_MARKERS_AND_NONE = pa.array([*_MARKERS, None], pa.string())
+_MARKER_NAMES = texts(_MARKERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +57,24 @@ class _Column:
 
 
 def _field(name: str, kind: pa.DataType) -> _Column:
-    return _Column(kind, (name,), lambda block: pa.array(block.column(name), kind))
+    return _Column(kind, (name,), lambda block: numbers(block.column(name)))
 
 
 def _flag(bit: int) -> _Column:
-    return _Column(pa.bool_(), ("attributes",), lambda block: pa.array(block.column("attributes") & bit != 0))
+    return _Column(pa.bool_(), ("attributes",), lambda block: flags(block.column("attributes") & bit != 0))
 
 
 def _names(names: tuple[str, ...], needs: tuple[str, ...], number: Callable[[HeaderBlock], np.ndarray]) -> _Column:
-    words = pa.array(names, pa.string())
-    return _Column(pa.string(), needs, lambda block: words.take(pa.array(number(block))))
+    words = texts(names)
+    return _Column(pa.string(), needs, lambda block: words.take(numbers(number(block))))
 
 
 def _last_offset(block: HeaderBlock) -> pa.Array:
-    return pa.array(block.column("base_offset") + block.column("last_offset_delta"))
+    return numbers(block.column("base_offset") + block.column("last_offset_delta"))
 
 
 def _size_bytes(block: HeaderBlock) -> pa.Array:
-    return pa.array(block.column("length").astype(np.int64) + LOG_OVERHEAD_BYTES)
+    return numbers(block.column("length").astype(np.int64) + LOG_OVERHEAD_BYTES)
 
 
 def _timestamp_type(block: HeaderBlock) -> np.ndarray:
@@ -87,31 +88,34 @@ def _is_marker(block: HeaderBlock) -> np.ndarray:
 
 
 def _marker_type(block: HeaderBlock) -> pa.Array:
-    numbers = np.full(len(block), len(_MARKERS), dtype=np.int8)
-    is_marker = _is_marker(block)
-    numbers[block.control[is_marker]] = block.marker_type[is_marker]
-    return _MARKERS_AND_NONE.take(pa.array(numbers))
+    types, is_none = _of_markers(block, block.marker_type)
+    return _MARKER_NAMES.take(numbers(types, is_none))
 
 
 def _coordinator_epoch(block: HeaderBlock) -> pa.Array:
+    return numbers(*_of_markers(block, block.marker_coordinator_epoch))
+
+
+def _of_markers(block: HeaderBlock, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A value of each marker for all batches, and which batches are none."""
     is_marker = _is_marker(block)
-    epochs = np.zeros(len(block), dtype=np.int32)
+    column = np.zeros(len(block), dtype=values.dtype)
     is_none = np.ones(len(block), dtype=bool)
-    epochs[block.control[is_marker]] = block.marker_coordinator_epoch[is_marker]
+    column[block.control[is_marker]] = values[is_marker]
     is_none[block.control[is_marker]] = False
-    return pa.array(epochs, mask=is_none)
+    return column, is_none
 
 
 def _crc_ok(block: HeaderBlock) -> pa.Array:
     is_right = np.ones(len(block), dtype=bool)
     is_right[block.bad_crc] = False
-    return pa.array(is_right)
+    return flags(is_right)
 
 
 _OF_FILE = {"topic": pa.string(), "partition": pa.int32(), "directory": pa.string(), "segment_base_offset": pa.int64()}
 
 _OF_BATCH = {
-    "position_bytes": _Column(pa.int64(), (), lambda block: pa.array(block.position_bytes)),
+    "position_bytes": _Column(pa.int64(), (), lambda block: numbers(block.position_bytes)),
     "size_bytes": _Column(pa.int64(), ("length",), _size_bytes),
     "base_offset": _field("base_offset", pa.int64()),
     "last_offset": _Column(pa.int64(), ("base_offset", "last_offset_delta"), _last_offset),
@@ -191,7 +195,7 @@ def rows_of_fault(fault: ReadFault, schema: pa.Schema) -> pa.RecordBatch:
 
 def _row(schema: pa.Schema, values: dict[str, object]) -> pa.RecordBatch:
     row = {name: text_of(value) if isinstance(value, str) else value for name, value in values.items()}
-    return pa.RecordBatch.from_pylist([row], schema=schema)
+    return one_row(row, schema)
 
 
 def _opened(file: FileToRead) -> OpenBytes:
@@ -243,7 +247,7 @@ def _batches(file: FileToRead, options: SourceOptions) -> Generator[pa.RecordBat
                     is_selected &= base + block.column("last_offset_delta") >= selection.offset_from
                 if selection.offset_to is not None:
                     is_selected &= base <= selection.offset_to
-                rows = rows.filter(pa.array(is_selected))
+                rows = rows.filter(flags(is_selected))
             if len(rows):
                 yield rows
         assert reader.tail is not None
@@ -261,7 +265,7 @@ def _record_batch(block: HeaderBlock, file: FileToRead, schema: pa.Schema, *, ch
         if field.name == "error" or (field.name == "crc_ok" and not check_crc):
             arrays.append(pa.nulls(len(block), field.type))
         elif field.name in of_file:
-            arrays.append(pa.repeat(pa.scalar(of_file[field.name], field.type), len(block)))
+            arrays.append(repeated(of_file[field.name], field.type, len(block)))
         else:
             arrays.append(_OF_BATCH[field.name].make(block).cast(field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

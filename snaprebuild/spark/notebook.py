@@ -10,11 +10,13 @@ interpreter that runs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, get_type_hints
 
+from snaprebuild.argument_names import check_names, parameters_of
 from snaprebuild.documents.rebuild import Rebuild, RebuiltPartition
 from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.tier import AuditedPartition, TierAudit
@@ -40,7 +42,27 @@ __all__ = ["audit", "plan", "rebuild", "scan", "verify"]
 
 Progress = Callable[[str, int], None]
 
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
 
+
+def _passes(options: type) -> Callable[[Callable[_Given, _Returned]], Callable[_Given, _Returned]]:
+    """Decorates a function whose ``**options`` have a type: an argument that does not exist is an error before the job starts."""
+
+    def decorated(call: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+        known = (*parameters_of(call), *sorted(get_type_hints(options)))
+
+        @functools.wraps(call)
+        def checked(*values: _Given.args, **arguments: _Given.kwargs) -> _Returned:
+            check_names(call, arguments.keys() - {"jobs"}, known)  # `_working` says why there are none
+            return call(*values, **arguments)
+
+        return checked
+
+    return decorated
+
+
+@_passes(ScanOptions)
 def scan(
     session: SparkSession, source: Paths = (), *, tasks: int | None = None, **options: Unpack[ScanOptions]
 ) -> Result[Scan, ScannedPartition]:
@@ -59,6 +81,7 @@ def scan(
         return verbs.scan(source, engine=work, **options)
 
 
+@_passes(PlanOptions)
 def plan(session: SparkSession, source: Paths = (), *, tasks: int | None = None, **options: Unpack[PlanOptions]) -> PlanResult:
     """Plans a rebuild with the executors of ``session``: ``snaprebuild.plan`` on Spark.
 
@@ -75,6 +98,7 @@ def plan(session: SparkSession, source: Paths = (), *, tasks: int | None = None,
         return verbs.plan(source, engine=work, **options)
 
 
+@_passes(RebuildOptions)
 def rebuild(
     session: SparkSession,
     source: Paths = (),
@@ -105,6 +129,7 @@ def rebuild(
         return verbs.rebuild(source, plan=plan, progress=progress, engine=work, **options)
 
 
+@_passes(VerifyOptions)
 def verify(
     session: SparkSession,
     source: Paths = (),
@@ -131,6 +156,7 @@ def verify(
         return verbs.verify(source, progress=progress, engine=work, **options)
 
 
+@_passes(AuditOptions)
 def audit(
     session: SparkSession, store: FilePath, *, tasks: int | None = None, **options: Unpack[AuditOptions]
 ) -> Result[TierAudit, AuditedPartition]:

@@ -48,9 +48,16 @@ OWN = (
     *("startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp"),
     *("startingOffsetsByTimestampStrategy", "failOnDataLoss", "includeHeaders"),
     *("remote", "metadataLog", "privateKey", "keyPrefix", "topicIds"),
-    *("isolation", "mode", "numPartitions", "pushFilters", "splitSegments"),
+    *("isolation", "mode", "numPartitions", "maxReadRate", "pushFilters", "splitSegments"),
     *("s3EndpointUrl", "s3PathStyle", "s3Profile", "s3Anonymous", "s3RequesterPays", "s3SseCKeyFile"),
 )
+
+REFUSED = {
+    "limit": "use DataFrame.limit",
+    "maxRequests": "tasks of Spark that read records have no share of such a limit; maxReadRate slows them down",
+    "maxReadBytes": "tasks of Spark that read records have no share of such a limit; maxReadRate slows them down",
+}
+"""Limits of the command and of the function that this source does not have, and what to do."""
 
 RECORD_SCHEMA = record_schema(tuple(COLUMN_TYPES))
 """All columns (docs/reference/spark-sql.md)."""
@@ -64,6 +71,7 @@ class RecordOptions:
         paths: partition directories, log directories or their ancestors.
         query: what is read.
         tasks: how many, at most; None for a number that suits the bytes.
+        bytes_per_second: that all tasks together read; None for any number.
         takes_filters: leave parts out by the filters of the query.
         splits_segments: a large partition is read by several tasks.
         s3: how object stores are reached.
@@ -76,6 +84,7 @@ class RecordOptions:
     paths: tuple[str, ...]
     query: RecordQuery
     tasks: int | None
+    bytes_per_second: int | None
     takes_filters: bool
     splits_segments: bool
     s3: S3Settings
@@ -91,10 +100,14 @@ class RecordOptions:
         Raises:
             UsageError: one is not known, or has an invalid value.
         """
+        for name, advice in REFUSED.items():
+            if options.get(name) is not None:
+                raise UsageError(f"option {name}: {advice}")
         check_option_names(options, OWN)
-        tasks = number_option(options, "numPartitions")
-        if tasks == 0:
-            raise UsageError("option numPartitions: expected 1 or more, found 0")
+        tasks, bytes_per_second = (number_option(options, name) for name in ("numPartitions", "maxReadRate"))
+        for name, number in (("numPartitions", tasks), ("maxReadRate", bytes_per_second)):
+            if number == 0:
+                raise UsageError(f"option {name}: expected 1 or more, found 0")
         mode = DamageMode(mode_option(options))
         query = RecordQuery(
             topics=_names(options, "topics"),
@@ -119,6 +132,7 @@ class RecordOptions:
             paths=() if options.get("remote") and not _has_paths(options) else paths_option(options),
             query=query,
             tasks=tasks,
+            bytes_per_second=bytes_per_second,
             takes_filters=flag_option(options, "pushFilters"),
             splits_segments=flag_option(options, "splitSegments", "true"),
             s3=s3_options(options),

@@ -18,6 +18,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from formats.errors import FormatError
+from snaprebuild.consume.arrow_arrays import one_row
 from snaprebuild.consume.arrow_batches import record_schema
 from snaprebuild.consume.chosen_log import ChosenLog
 from snaprebuild.consume.partition_plan import RecordPlan, parts_of, plan_partition
@@ -28,10 +29,12 @@ from snaprebuild.errors import SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity
 from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.executor_directories import DirectoryIdentity, check_directories, directories_above, identities_of
+from snaprebuild.spark.option_names import with_option_names
 from snaprebuild.spark.packing import packed_for_source, source_part_bytes
 from snaprebuild.spark.pushed_filters import time_bounds
 from snaprebuild.spark.record_options import RecordOptions
 from snaprebuild.spark.selected_files import passes, text_of
+from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, RunLimits, limited_io
 
 __all__ = ["RecordTask", "directories_of", "record_tasks", "rows_of_task"]
 
@@ -51,6 +54,7 @@ class RecordTask:
         faults: paths that are not read, and why.
         times: that the filters of the query leave.
         log_dirs: identities of the directories above those of the segments, by path.
+        limits: of its reads: a share of those of the query.
     """
 
     logs: tuple[ChosenLog, ...] = ()
@@ -58,6 +62,7 @@ class RecordTask:
     faults: tuple[tuple[str, str], ...] = ()
     times: TimeBounds = ALL_TIMES
     log_dirs: Mapping[str, DirectoryIdentity] = field(default_factory=dict)
+    limits: IoLimits = NO_IO_LIMITS
 
 
 def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordTask]:
@@ -66,6 +71,15 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
     Raises:
         UsageError, RefusedError, ReadFailedError, FormatError: as ``open_record_source`` and ``plan_partition``.
     """
+    limits = IoLimits(bytes_per_second=options.bytes_per_second)
+    with limited_io(limits):
+        tasks = _planned_tasks(options, filters)
+    times = time_bounds(filters, "timestamp")
+    share = limits.share_of(len(tasks))
+    return [dataclasses.replace(each, times=times, log_dirs=_log_dirs(each), limits=share) for each in tasks]
+
+
+def _planned_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordTask]:
     query = options.query
     source = open_record_source(options.existing_paths(), query, Run(stores=options.s3), remote=options.store_access())
     _warn([*source.findings, *(finding for each in source.logs for finding in each.findings)])
@@ -84,9 +98,7 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
             if part.damage is not None or passes({}, ranges, filters):
                 units.append((_bytes_of(part), RecordTask(plans=(part,))))
     faults = tuple((text_of(each.path), each.message) for each in source.findings if each.leaves_gap)
-    tasks = [*([RecordTask(faults=faults)] if faults else []), *_packed(units, options.tasks)]
-    times = time_bounds(filters, "timestamp")
-    return [dataclasses.replace(each, times=times, log_dirs=_log_dirs(each)) for each in tasks]
+    return [*([RecordTask(faults=faults)] if faults else []), *_packed(units, options.tasks)]
 
 
 def directories_of(logs: Iterable[ChosenLog]) -> list[str]:
@@ -127,6 +139,17 @@ def rows_of_task(task: RecordTask, options: RecordOptions) -> Iterator[pa.Record
         FormatError: a batch is damaged, with the mode FAILFAST.
         UsageError, RefusedError, ReadFailedError: as ``plan_partition`` and ``PartitionReader.batches``.
     """
+    batches = _batches_of_task(task, options)
+    limits = RunLimits(task.limits)
+    while True:
+        with limits.active():
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def _batches_of_task(task: RecordTask, options: RecordOptions) -> Iterator[pa.RecordBatch]:
     check_directories(task.log_dirs)
     query = replace(options.query, times=task.times)
     for path, message in task.faults:
@@ -143,7 +166,7 @@ def rows_of_task(task: RecordTask, options: RecordOptions) -> Iterator[pa.Record
         except (FormatError, SnaprebuildError) as error:
             if not query.skips_faults or isinstance(error, UsageError):
                 raise
-            log.warning("%s: %s", each.topic_partition, error)
+            log.warning("%s: %s", each.topic_partition, with_option_names(str(error)))
             if query.mode is DamageMode.PERMISSIVE:
                 place = {"topic": each.topic, "partition": each.partition, "source": each.place}
                 yield _fault_row({**place, "error": str(error)}, query)
@@ -174,11 +197,10 @@ def _rows_of_findings(log_read: ChosenLog, findings: Sequence[Finding], query: R
 
 def _fault_row(values: dict[str, Any], query: RecordQuery) -> pa.RecordBatch:
     """The row about something that cannot be read, or not to its end."""
-    schema = record_schema(query.columns)
-    return pa.RecordBatch.from_pylist([{name: values.get(name) for name in schema.names}], schema=schema)
+    return one_row({**values, "error": with_option_names(values["error"])}, record_schema(query.columns))
 
 
 def _warn(findings: Sequence[Finding]) -> None:
     """Writes findings to the log of the process: next to the driver while Spark plans, and of an executor in a task."""
     for finding in findings:
-        log.warning("%s: %s: %s", finding.code, finding.path, finding.message)
+        log.warning("%s: %s: %s", finding.code, finding.path, with_option_names(finding.message))

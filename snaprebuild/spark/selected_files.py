@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from formats.partition.file_names import FileKind, PartitionDirectoryName, parse_file_name
 from snaprebuild.errors import GonePartitionError, ReadFailedError, RefusedError, UsageError
@@ -20,7 +20,7 @@ from snaprebuild.findings import Finding, FindingCause
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import open_source, why_skipped
-from snaprebuild.spark.executor_directories import DirectoryIdentity, directories_above, identities_of
+from snaprebuild.spark.executor_directories import DirectoryIdentity, directories_above, identities_of, paths_without
 from snaprebuild.spark.packing import packed_for_source, source_part_bytes
 from snaprebuild.spark.pushed_filters import column_of, holds, may_hold
 from snaprebuild.spark.segment_parts import Joint, joints_of
@@ -34,11 +34,11 @@ from snaprebuild.storage.thread_pool import local_map
 
 __all__ = [
     "FileToRead",
-    "FilesAndFaults",
     "FilesOf",
+    "ListedFiles",
     "ReadFault",
     "Task",
-    "files_and_faults",
+    "list_files",
     "listed_now",
     "packed",
     "passes",
@@ -120,7 +120,8 @@ class Task:
     Attributes:
         files: planned ones; the task reads the present content of their directories in their ranges (``listed_now``).
         planned_directories: of all tasks, for the task that looks for other directories; None for every other task.
-        log_dirs: identities of the directories above those of the partitions, by path, where they were listed.
+        log_dirs: identities of the directories above those of the partitions, by path, where they were listed; also of paths
+            without partitions.
     """
 
     files: tuple[FileToRead, ...] = ()
@@ -128,8 +129,19 @@ class Task:
     log_dirs: Mapping[str, DirectoryIdentity] = field(default_factory=dict)
 
 
-FilesAndFaults = tuple[list[FileToRead], list[ReadFault]]
-"""Files, and faults of what is not read."""
+class ListedFiles(NamedTuple):
+    """What is below the paths of a query.
+
+    Attributes:
+        files: that the query may need.
+        faults: of what is not read.
+        log_dirs: directories on this machine that a task must have, too (``executor_directories``).
+    """
+
+    files: list[FileToRead]
+    faults: list[ReadFault]
+    log_dirs: list[str]
+
 
 FilesOf = Callable[[PartitionDir, Selection], Iterable[FileToRead]]
 """The files of a partition that a query may need."""
@@ -162,7 +174,7 @@ def snapshots(directory: PartitionDir, selection: Selection) -> Iterator[FileToR
             yield _file(directory, file, offset)
 
 
-def files_and_faults(
+def list_files(
     paths: Iterable[str],
     selection: Selection,
     kind: FileKind,
@@ -170,7 +182,7 @@ def files_and_faults(
     stores: S3Settings = USUAL_S3,
     *,
     checks_names: bool = False,
-) -> FilesAndFaults:
+) -> ListedFiles:
     """The files below ``paths``. A directory without partitions has none.
 
     Args:
@@ -197,7 +209,9 @@ def files_and_faults(
     for partition in source.partitions:
         faults += _unreadable(partition.directory, kind)
         files += files_of(partition.directory, selection)
-    return files, faults
+    directories = [each.directory for each in (*source.partitions, *source.skipped)]
+    log_dirs = directories_above((each.store, each.path) for each in directories)
+    return ListedFiles(files, faults, log_dirs + paths_without((each.path for each in directories), places))
 
 
 def _check_names(places: tuple[str, ...], selection: Selection, stores: S3Settings) -> None:
@@ -340,14 +354,15 @@ def _parts(file: FileToRead, target_bytes: int) -> list[FileToRead]:
     return [replace(file, size_bytes=end - start, joints=joints, part=part) for part, (start, end) in enumerate(bounds)]
 
 
-def packed(files: Sequence[FileToRead], tasks: int | None) -> list[Task]:
+def packed(files: Sequence[FileToRead], tasks: int | None, log_dirs: Iterable[str] = ()) -> list[Task]:
     """Tasks of nearly equal size, at least one. The first one looks for directories that are not planned.
 
     Args:
         files: to be read.
         tasks: how many; None for a number that suits the bytes.
+        log_dirs: directories on this machine that each task must have, too.
     """
     of_task = packed_for_source(files, [file.size_bytes + FILE_COST_BYTES for file in files], tasks)
     directories = frozenset(file.directory for file in files)
-    log_dirs = identities_of(directories_above((file.store, file.directory) for file in files))
-    return [Task(tuple(each), None if index else directories, log_dirs) for index, each in enumerate(of_task)]
+    identities = identities_of(log_dirs)
+    return [Task(tuple(each), None if index else directories, identities) for index, each in enumerate(of_task)]

@@ -53,9 +53,10 @@ SETTINGS = {
 }
 """For a session of our own, in addition to ``spark-defaults.conf``; under ``spark-submit`` its options take precedence."""
 
-QUICK_COMPILER = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1"
+QUICK_JAVA = "-XX:+IgnoreUnrecognizedVMOptions -XX:TieredStopAtLevel=1 -XX:G1HeapRegionSize=16m"
 """For Java on this machine, which only passes rows on: the second compiler takes more processor time than it saves. Measured: half
-the processor time for the start, a first job, and each job after it."""
+the processor time for the start, a first job, and each job after it. Spark sorts in pages of 4 MiB. In regions of 1 MiB each page
+begins a concurrent collection. Measured: 0.20 s of Java for a query become 0.17. Other collectors ignore the size."""
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -236,7 +237,7 @@ def _settings_of(master: str, conf: Mapping[str, str]) -> tuple[dict[str, str], 
     of_executors = {}
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        java_options += f" {QUICK_COMPILER}"
+        java_options += f" {QUICK_JAVA}"
     if not _is_one_process(master):
         submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
         of_executors = {name: value for name, value in _store_of_executors().items() if f"{name}=" not in submitted}

@@ -10,6 +10,7 @@ import pyarrow as pa
 from formats import limits
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import read_entries
+from snaprebuild.consume.arrow_arrays import numbers, one_row, repeated
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.spark.selected_files import FileToRead, text_of
 from snaprebuild.spark.source_options import SourceOptions
@@ -70,9 +71,9 @@ def rows_of_snapshot(file: FileToRead, options: SourceOptions) -> Iterator[pa.Re
         for field in options.schema:
             if field.name in _OF_ENTRY:
                 column = part[field.name]
-                arrays.append(pa.array(np.ascontiguousarray(column, column.dtype.newbyteorder("=")), field.type))
+                arrays.append(numbers(column.astype(column.dtype.newbyteorder("="))).cast(field.type))
             else:
-                arrays.append(pa.repeat(pa.scalar(of_file.get(field.name), field.type), len(part)))
+                arrays.append(repeated(of_file.get(field.name), field.type, len(part)))
         yield pa.RecordBatch.from_arrays(arrays, schema=options.schema)
 
 
@@ -84,4 +85,4 @@ def _entries(file: FileToRead) -> np.ndarray:
 
 
 def _without_producer(file: FileToRead, schema: pa.Schema, values: dict[str, object]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{**known(file), **values}], schema=schema)
+    return one_row({**known(file), **values}, schema)

@@ -15,10 +15,10 @@ from typing import TypeVar
 import pyarrow as pa
 
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import did_you_mean
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath, path_of
+from snaprebuild.typed_paths import did_you_mean
 
 __all__ = [
     "MODES",

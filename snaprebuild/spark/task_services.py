@@ -114,10 +114,11 @@ def task_services(session: SparkSession, sources: Iterable[PartitionSource] = ()
 
 
 def log_directories(sources: Iterable[PartitionSource]) -> Iterator[str]:
-    """The log directories on this machine, without that of a partition that is a file system of its own."""
+    """The log directories on this machine; of a partition that is a file system of its own, its directory."""
     for source in sources:
-        if is_on_machine(source.directory.store) and not os.path.ismount(source.directory.path):
-            yield source.log_dir.path
+        directory = source.directory
+        if is_on_machine(directory.store):
+            yield directory.path if os.path.ismount(directory.path) else source.log_dir.path
 
 
 def is_speculative(session: SparkSession) -> bool:

@@ -30,6 +30,12 @@ def _read_private_key(path: str) -> PrivateKey:
         raise UsageError("encrypted segments need a package: pip install cryptography", path=path) from error
 
 
+@functools.lru_cache(maxsize=1024)
+def _decrypted_data_key(private_key: PrivateKey, key: EncryptedKey) -> DataKey:
+    """Each file of a copy needs it, and RSA takes some hundredths of a second. Raises FormatError: it is for another private key."""
+    return private_key.data_key(key.data_key, key.additional)
+
+
 def split_private_key(text: str) -> tuple[str | None, str]:
     """``NAME=FILE`` or ``FILE`` as (name or None, file). A text with a slash before its first ``=`` is a file."""
     name, equals, path = text.partition("=")
@@ -90,7 +96,7 @@ class PrivateKeys:
         if path is None:
             raise RefusedError(f"{message}: the setting private_key names the file of its private half ({option})", path=place)
         try:
-            return _read_private_key(path).data_key(key.data_key, key.additional)
+            return _decrypted_data_key(_read_private_key(path), key)
         except FormatError as error:
             raise RefusedError(f"{message}, and {path} is another one: add {option}", path=place) from error
 

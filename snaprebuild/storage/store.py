@@ -20,6 +20,7 @@ import msgspec
 
 from formats.log.batch_headers import SegmentBytes
 from snaprebuild.argument_checks import check_flag, check_size, check_text, optional
+from snaprebuild.argument_names import names_members
 from snaprebuild.errors import ReadFailedError, RefusedError, UsageError
 from snaprebuild.published import Inode, Int64, Natural, Positive
 
@@ -385,6 +386,7 @@ class S3Connection:
     max_read_bytes: Positive | None = None
 
 
+@names_members
 @dataclass(frozen=True, slots=True)
 class S3Settings(S3Connection):
     """How an object store is reached. It contains no secret: secrets come from the usual chain of the SDK, or from files.

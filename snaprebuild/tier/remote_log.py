@@ -235,6 +235,7 @@ class RemoteLogs:
         copied_ms: latest event time of the records of copies, not of deletions, by topic id: ms since 1970.
         cluster_id: of the cluster whose records these are; None if no ``meta.properties`` has it.
         other_clusters: the records of other clusters whose directories were given, by cluster id.
+        is_complete: nothing that was given is unreadable, and no first records are gone.
     """
 
     partitions: dict[TopicIdPartition, RemoteLog] = field(default_factory=dict)
@@ -247,6 +248,7 @@ class RemoteLogs:
     copied_ms: dict[bytes, int] = field(default_factory=dict)
     cluster_id: str | None = None
     other_clusters: dict[str, RemoteLogs] = field(default_factory=dict)
+    is_complete: bool = True
     _count: int | None = None
     _keys: dict[bytes, RemoteSegmentId] = field(default_factory=dict)
 

@@ -682,6 +682,20 @@ class RemotePartition:
             return None
         return CachedManifest(f"{self.base.path}/{stem}", facts.manifest, indexes.identity)
 
+    def check_facts(self, copy: RemoteCopy) -> None:
+        """Makes sure that the facts of a copy, which were read, have no fault.
+
+        Raises:
+            DamagedCopyError: its manifest is damaged.
+            ReadFailedError: its manifest was not handed out.
+        """
+        facts = copy.facts
+        if facts.fault is None:
+            return
+        if facts.is_unread:
+            raise ReadFailedError(facts.fault, path=self.file_path(copy))
+        raise DamagedCopyError(facts.fault, path=self.file_path(copy), segment_id=copy.segment_id)
+
     def read_end(self, copy: RemoteCopy) -> None:
         """Reads where a segment ends, if nothing else has it; it stays unknown if no batch is whole.
 
@@ -690,6 +704,7 @@ class RemotePartition:
             RefusedError: a limit of the run is used up.
         """
         if copy.end_offset is None:
+            self.check_facts(copy)
             try:
                 end = log_end_offset(self.directory([self.segment_files(copy, with_indexes=True)])) - 1
             except GoneFileError as error:

@@ -374,7 +374,7 @@ def list_store(
     return Tier(
         base=access.root,
         has_metadata=has_metadata,
-        verified=has_metadata and not findings,
+        verified=has_metadata and logs.is_complete,
         logs=logs,
         partitions={each.id: each for each in partitions},
         unknown=unknown,
@@ -626,6 +626,8 @@ def read_remote_logs(paths: Sequence[str], stores: S3Settings, cluster_id: str |
     if not by_cluster:
         raise UsageError(f"has no partition of {METADATA_TOPIC}", path=paths[0])
     own, *others = [_read_cluster(cluster_id, by_number, findings) for cluster_id, by_number in by_cluster.items()]
+    if directories.faults:
+        own.is_complete = False
     for each in others:
         assert each.cluster_id is not None, "directories without a cluster id are those of the first cluster"
         own.other_clusters[each.cluster_id] = each
@@ -679,6 +681,7 @@ def _read_cluster(cluster_id: str | None, by_number: dict[int, PartitionSource],
         first = source.log_start_offset
         if first > 0:
             findings.append(cut_topic(first, directory.path))
+            logs.is_complete = False
         try:
             for record in log_records(directory):
                 if record.offset < first:
@@ -688,6 +691,7 @@ def _read_cluster(cluster_id: str | None, by_number: dict[int, PartitionSource],
                 logs.take_keyed(record.key, value)
         except FormatError as error:
             findings.append(unreadable_record(error, directory.path))
+            logs.is_complete = False
         logs.has_read(number, first)
     return logs
 

@@ -141,5 +141,6 @@ def read_topic(topic: ReadTopic, servers: str) -> TopicRecords:
         except FormatError as error:
             findings.append(unreadable_record(error, topic.place(number)))
         logs.has_read(number, first)
+    logs.is_complete = not findings
     logs.set_metadata_partitions(len(own.partitions))
     return TopicRecords(logs, findings, {number: end for number, (_, end) in bounds.items()})

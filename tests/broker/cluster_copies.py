@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from aiven_plugin import in_bucket, plugin_classpath, plugin_settings
 from command import Run, in_json_process
+from kafka_classpath import KafkaUnavailableError
+from manifests import FIXTURES
+from object_store import missing, running
 from tiered_cluster import METADATA, TieredCluster
 
 from formats.partition.partition_metadata import uuid_from_text, uuid_to_text
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.storage.store import USUAL_S3
 from snaprebuild.tier.remote_store import read_remote_logs
+
+KEYS = FIXTURES / "aiven-layout" / "keys"
+TRANSFORMED = {
+    "key_prefix": "cold-",
+    "compression_enabled": "true",
+    "encryption_enabled": "true",
+    "encryption_key_pair_id": "key1",
+    "encryption_key_pairs": "key1",
+    "encryption_key_pairs_key1_public_key_file": KEYS / "key1.public.pem",
+    "encryption_key_pairs_key1_private_key_file": KEYS / "key1.private.pem",
+    "custom_metadata_fields_include": "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY",
+}
 
 FACTS_OF_A_SEGMENT = 5
 """The first facts of a record: the others may differ between two attempts."""
@@ -53,6 +71,34 @@ def local_store(root: Path) -> CopyStore:
     """LocalTieredStorage of the first node, which all nodes share."""
     remote = root / "node1" / "remote"
     return CopyStore(str(remote), {}, (), (), lambda: keys_below(remote))
+
+
+def plugin_store(version: str, storage: dict[str, object], location: str, keys: Callable[[], list[str]]) -> CopyStore:
+    """The plugin with a key prefix, compression, encryption and custom metadata."""
+    try:
+        classpath = plugin_classpath(version)
+    except KafkaUnavailableError as error:
+        pytest.skip(f"NOT RUN: Aiven's plugin: {error}")
+    settings = {**plugin_settings(storage, **TRANSFORMED), "remote.log.storage.manager.class.path": classpath}
+    reading = ("--set", "key_prefix=cold-", "--set", f"private_key={KEYS / 'key1.private.pem'}")
+    rebuilding = ("--custom-metadata", "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY")
+    return CopyStore(location, settings, reading, rebuilding, keys)
+
+
+@contextmanager
+def bucket_store(state: Path, version: str) -> Iterator[CopyStore]:
+    """The plugin with a bucket of an S3 server, which runs meanwhile."""
+    why = missing()
+    if why is not None:
+        pytest.skip(f"NOT RUN: a real object store (marker s3): {why}")
+    with running(state) as server:
+        bucket = server.bucket()
+        pages = server.client.get_paginator("list_objects_v2")
+
+        def keys() -> list[str]:
+            return [each["Key"] for page in pages.paginate(Bucket=bucket) for each in page.get("Contents", ())]
+
+        yield plugin_store(version, in_bucket(bucket, server.endpoint), f"s3://{bucket}", keys)
 
 
 def named(option: str, cluster: TieredCluster) -> list[object]:

@@ -4,14 +4,15 @@ import random
 import socket
 from pathlib import Path
 
+PORTS = range(20_000, 32_000)
+"""Below the range from which the kernel gives outgoing connections theirs."""
+
 
 def free_ports(count: int) -> list[int]:
-    """They lie below the range from which the kernel gives outgoing connections theirs, so they stay free between two starts of the
-    same broker."""
+    """Ports that this process has until it ends: no other one that runs tests gets them, also while nothing listens on them."""
     found: list[int] = []
-    candidates = random.Random().sample(range(20_000, 32_000), 200)
-    for port in candidates:
-        if _is_free(port):
+    for port in random.Random().sample(PORTS, len(PORTS)):
+        if _is_reserved_here(port) and _is_free(port):
             found.append(port)
         if len(found) == count:
             return found
@@ -27,6 +28,18 @@ def kept_ports(file: Path, count: int, *, in_use: bool) -> list[int]:
     ports = free_ports(count)
     file.write_text(" ".join(map(str, ports)) + "\n")
     return ports
+
+
+def _is_reserved_here(port: int) -> bool:
+    """Binds a name of Linux that exists once on this machine, and that the kernel frees when the process ends."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0snaprebuild-tests-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    name.detach()
+    return True
 
 
 def _is_free(port: int) -> bool:

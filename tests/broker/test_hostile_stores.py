@@ -1,13 +1,16 @@
 """Odd stores of real brokers: what the verbs show is what the broker recorded, and with rebuilt records it serves each offset again."""
 
+import shutil
 import time
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import kafka_node
 import pytest
 from broker_settings import COPY_INTERVAL_MS
-from cluster_copies import CopyStore, check_records, local_store, named, rebuild, recorded, run
+from cluster_copies import CopyStore, bucket_store, check_records, local_store, named, rebuild, recorded, run
 from command import Run
 from tiered_cluster import METADATA, SECONDS, TieredCluster, tiered_cluster, wait_until
 
@@ -151,9 +154,51 @@ def test_an_odd_store_of_one_broker(tmp_path: Path) -> None:
         check_cut_metadata(cluster, store)
 
 
+def test_records_of_an_odd_store_are_produced(tmp_path: Path) -> None:
+    """Topic by topic, to a broker that runs: its first pass deletes what the dry run showed, and it serves the rest."""
+    with tiered_cluster(tmp_path, VERSION, brokers=1, settings=SETTINGS) as cluster:
+        store = local_store(tmp_path)
+        cluster.start()
+        write_history(cluster)
+        cluster.set("off", remote_storage_enable="true", remote_log_delete_on_disable="false")
+        local = {"remote_log_copy_disable": "true", "local_retention_ms": -2, "local_retention_bytes": -2}
+        for topic in ("wide", *SERVED):
+            cluster.set(topic, **local)
+        values = served(cluster)
+        copies = {topic: store.bases(topic) for topic in ("wide", *SERVED)}
+        cluster.recreate_metadata_topic(dict.fromkeys(range(METADATA_PARTITIONS), (1,)))
+        cluster.stop()
+        logs = shutil.copytree(cluster.log_dirs[0], tmp_path / "logs")
+        cluster.start()
+        cluster.set("aborted", retention_bytes=3000)
+        for topic, bases in copies.items():
+            words = ("tier metadata", store, "--topic", topic, "--log-dir", logs, "--produce-to", cluster.address)
+            if not bases:
+                assert run(*words).exit_code == 2
+                continue
+            dry = run(*words, "--dry-run")
+            assert dry.exit_code == 0, (topic, dry.stderr)
+            deleted = [each["start_offset"] for each in dry.document["expected_deletions"]]
+            assert bool(deleted) == (topic == "aborted"), topic
+            produced = run(*words, "--deletes", len(deleted))
+            assert produced.exit_code == 0, (topic, produced.stderr)
+            copies[topic] = sorted((Counter(bases) - Counter(deleted)).elements())
+        wait_until(lambda: store.bases("aborted") == copies["aborted"], lambda: (store.bases("aborted"), copies["aborted"]))
+        time.sleep(4 * COPY_INTERVAL_MS / 1000)
+        assert {topic: store.bases(topic) for topic in copies} == copies
+        first = copies["aborted"][0]
+        values["aborted", 0] = {offset: value for offset, value in values["aborted", 0].items() if offset >= first}
+        assert served(cluster) == values
+        for topic in GROWING:
+            cluster.set(topic, remote_log_copy_disable="false", local_retention_bytes=1)
+            cluster.produce(topic, 80)
+        cluster.wait_until_copied(*GROWING)
+
+
 def test_a_broker_that_was_killed_between_the_two_records_of_a_deletion(tmp_path: Path) -> None:
     """The copy is neither live nor deleted, and the broker continues with it when it starts."""
-    with tiered_cluster(tmp_path, VERSION, brokers=1) as cluster:
+    seldom = {"log.flush.start.offset.checkpoint.interval.ms": 3_600_000}  # so that the kill comes first
+    with tiered_cluster(tmp_path, VERSION, brokers=1, settings=seldom) as cluster:
         store = local_store(tmp_path)
         cluster.start()
         cluster.create("held", (1,))
@@ -179,12 +224,31 @@ def test_a_broker_that_was_killed_between_the_two_records_of_a_deletion(tmp_path
         assert states(inventory) == {first: "deleting", **dict.fromkeys((second, *others), "live")}
         audit = run("tier audit", store, *logs)
         assert [copy["start_offset"] for copy in copies_of(audit)] == [second, *others]
-        rebuilt = run("tier metadata", store, *logs, *named("--log-dir", cluster))
-        decisions = {copy["start_offset"]: copy["record_decision"] for copy in copies_of(rebuilt)}
-        assert decisions == {first: "deleting", **dict.fromkeys((second, *others), "included")}
+        decisions = {first: "deleting", **dict.fromkeys((second, *others), "included")}
+        words = ("tier metadata", store, *logs, *named("--log-dir", cluster))
+        assert record_decisions(run(*words)) == (decisions, ["log-start-unknown", "not-served"])
+        start = second + 3
+        assert record_decisions(run(*words, "--log-start", f"held-0={start}")) == (decisions, [])
 
         cluster.start()
         wait_until(lambda: store.bases("held") == [second, *others], lambda: store.bases("held"))
+        # The broker had not written its log start, and takes that of the first copy in the log's first leader epoch, whatever the state of
+        # the copy (``RemoteLogManager.findLogStartOffset``). Its leader epochs begin where records were deleted: it reads nothing below.
+        low, high = cluster.offsets("held")
+        assert low in (first, second)
+        with pytest.raises(AssertionError, match="Offset out of range"):
+            cluster.read("held")
+        assert sorted(cluster.read("held", start)) == list(range(start, high))
+        cluster.stop()
+        assert record_decisions(run(*words))[1][-1] == "not-served"
+        assert record_decisions(run(*words, "--log-start", f"held-0={start}"))[1] == []
+
+
+def record_decisions(ran: Run) -> tuple[dict[int, str], list[str]]:
+    """The decision on each copy of the only partition, by start offset; and why records are refused."""
+    (partition,) = ran.document["partitions"]
+    decisions = {copy["start_offset"]: copy["record_decision"] for copy in partition["copies"]}
+    return decisions, [each["cause"] for each in partition["refusals"]]
 
 
 def copies_of(ran: Run) -> list[dict[str, Any]]:
@@ -196,35 +260,42 @@ def states(inventory: Run) -> dict[int, str]:
     return {copy["start_offset"]: copy["state"] for copy in copies_of(inventory) if copy["stored_bytes"]}
 
 
-def test_two_clusters_in_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["directory", pytest.param("bucket", marks=pytest.mark.s3)])
+def test_two_clusters_in_one_store(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of one are rebuilt while the other one runs: neither reads or deletes a copy of the other."""
-    with tiered_cluster(tmp_path / "one", VERSION, brokers=1) as one:
-        monkeypatch.setattr(kafka_node, "CLUSTER_ID", OTHER_CLUSTER)
-        with tiered_cluster(tmp_path / "two", VERSION, brokers=1, settings={"rsm.config.dir": one.remote_dir}) as two:
+    with ExitStack() as stack:
+        if kind == "bucket":
+            store = stack.enter_context(bucket_store(tmp_path / "server", VERSION))
+            settings = store.settings
+        else:
             store = local_store(tmp_path / "one")
-            for cluster, own, records in ((one, "first", 150), (two, "second", 120)):
-                cluster.start()
-                for topic in ("same", own):
-                    cluster.create(topic, (1,))
-                    cluster.produce(topic, records)
-                cluster.wait_until_copied("same", own)
-            both = {"same", "first"}, {"same", "second"}
-            values = [{topic: cluster.read(topic) for topic in topics} for cluster, topics in zip((one, two), both, strict=True)]
-            one.stop()
-            two.stop()
-            live = [{segment for segment, (_, is_live) in recorded(each).items() if is_live} for each in (one, two)]
-            check_clusters(one, two, store, [set(map(uuid_to_text, each)) for each in live])
-            one.start()
-            two.start()
-            rebuild(one, store, dict.fromkeys(range(3), (1,)), tmp_path / "receipt.jsonl")
-            assert {topic: one.read(topic) for topic in both[0]} == values[0]
-            one.set("same", retention_bytes=3000)
-            wait_until(lambda: one.offsets("same")[0] > 0, lambda: one.offsets("same"))
-            time.sleep(4 * COPY_INTERVAL_MS / 1000)
-            assert {topic: two.read(topic) for topic in both[1]} == values[1]
-            two.stop()
-            there = {copy["segment_id"] for copy in copies_of(run("tier inventory", store, *named("--metadata-log", two)))}
-            assert set(map(uuid_to_text, live[1])) <= there
+            settings = {"rsm.config.dir": tmp_path / "one" / "node1" / "remote"}
+        one = stack.enter_context(tiered_cluster(tmp_path / "one", VERSION, brokers=1, settings=settings))
+        monkeypatch.setattr(kafka_node, "CLUSTER_ID", OTHER_CLUSTER)
+        two = stack.enter_context(tiered_cluster(tmp_path / "two", VERSION, brokers=1, settings=settings))
+        for cluster, own, records in ((one, "first", 150), (two, "second", 120)):
+            cluster.start()
+            for topic in ("same", own):
+                cluster.create(topic, (1,))
+                cluster.produce(topic, records)
+            cluster.wait_until_copied("same", own)
+        both = {"same", "first"}, {"same", "second"}
+        values = [{topic: cluster.read(topic) for topic in topics} for cluster, topics in zip((one, two), both, strict=True)]
+        one.stop()
+        two.stop()
+        live = [{segment for segment, (_, is_live) in recorded(each).items() if is_live} for each in (one, two)]
+        check_clusters(one, two, store, [set(map(uuid_to_text, each)) for each in live])
+        one.start()
+        two.start()
+        rebuild(one, store, dict.fromkeys(range(3), (1,)), tmp_path / "receipt.jsonl")
+        assert {topic: one.read(topic) for topic in both[0]} == values[0]
+        one.set("same", retention_bytes=3000)
+        wait_until(lambda: one.offsets("same")[0] > 0, lambda: one.offsets("same"))
+        time.sleep(4 * COPY_INTERVAL_MS / 1000)
+        assert {topic: two.read(topic) for topic in both[1]} == values[1]
+        two.stop()
+        there = {copy["segment_id"] for copy in copies_of(run("tier inventory", store, *named("--metadata-log", two)))}
+        assert set(map(uuid_to_text, live[1])) <= there
 
 
 def check_clusters(one: TieredCluster, two: TieredCluster, store: CopyStore, live: list[set[str]]) -> None:

@@ -5,47 +5,32 @@ What the brokers recorded themselves is compared with what ``tier metadata`` sho
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from aiven_plugin import in_bucket, in_directory, plugin_classpath, plugin_settings
+from aiven_plugin import in_directory
 from broker_settings import COPY_INTERVAL_MS
-from cluster_copies import CopyStore, check_records, check_states, keys_below, local_store, named, rebuild, run
-from kafka_classpath import KafkaUnavailableError
-from manifests import FIXTURES
-from object_store import missing, running
+from cluster_copies import (
+    CopyStore,
+    bucket_store,
+    check_records,
+    check_states,
+    keys_below,
+    local_store,
+    named,
+    plugin_store,
+    rebuild,
+    run,
+)
 from tiered_cluster import TieredCluster, tiered_cluster, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.full]
 
 NIGHT = pytest.mark.night
 DAY_MS = 86_400_000
-KEYS = FIXTURES / "aiven-layout" / "keys"
 REPLICAS = {0: (1, 2), 1: (2, 3), 2: (3, 1)}
 """Brokers of each partition of the new metadata topic: none has all of them."""
-TRANSFORMED = {
-    "key_prefix": "cold-",
-    "compression_enabled": "true",
-    "encryption_enabled": "true",
-    "encryption_key_pair_id": "key1",
-    "encryption_key_pairs": "key1",
-    "encryption_key_pairs_key1_public_key_file": KEYS / "key1.public.pem",
-    "encryption_key_pairs_key1_private_key_file": KEYS / "key1.private.pem",
-    "custom_metadata_fields_include": "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY",
-}
-
-
-def plugin_store(version: str, storage: dict[str, object], location: str, keys: Callable[[], list[str]]) -> CopyStore:
-    """The plugin with a key prefix, compression, encryption and custom metadata."""
-    try:
-        classpath = plugin_classpath(version)
-    except KafkaUnavailableError as error:
-        pytest.skip(f"NOT RUN: Aiven's plugin: {error}")
-    settings = {**plugin_settings(storage, **TRANSFORMED), "remote.log.storage.manager.class.path": classpath}
-    reading = ("--set", "key_prefix=cold-", "--set", f"private_key={KEYS / 'key1.private.pem'}")
-    rebuilding = ("--custom-metadata", "REMOTE_SIZE,OBJECT_PREFIX,OBJECT_KEY")
-    return CopyStore(location, settings, reading, rebuilding, keys)
 
 
 # ------------------------------------------------------------------------------------------------------------------- the history
@@ -215,16 +200,5 @@ def test_several_brokers_with_the_real_plugin(version: str, tmp_path: Path) -> N
 @pytest.mark.s3
 @NIGHT
 def test_several_brokers_with_the_real_plugin_on_a_bucket(tmp_path: Path) -> None:
-    why = missing()
-    if why is not None:
-        pytest.skip(f"NOT RUN: a real object store (marker s3): {why}")
-    with running(tmp_path / "server") as server:
-        bucket = server.bucket()
-        pages = server.client.get_paginator("list_objects_v2")
-
-        def keys() -> list[str]:
-            return [each["Key"] for page in pages.paginate(Bucket=bucket) for each in page.get("Contents", ())]
-
-        store = plugin_store("4.3.1", in_bucket(bucket, server.endpoint), f"s3://{bucket}", keys)
-        with tiered_cluster(tmp_path, "4.3.1", settings=store.settings) as cluster:
-            check_cluster(tmp_path, cluster, store)
+    with bucket_store(tmp_path / "server", "4.3.1") as store, tiered_cluster(tmp_path, "4.3.1", settings=store.settings) as cluster:
+        check_cluster(tmp_path, cluster, store)

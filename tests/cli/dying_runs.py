@@ -6,19 +6,18 @@ once makes it cheap to kill a run at every point.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import itertools
 import json
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Callable
 from typing import Any
 
-import snaprebuild.followers.build
-import snaprebuild.snapshots.plan.plan_file
-import snaprebuild.snapshots.rebuild.run
-import snaprebuild.snapshots.receipts.undo  # noqa: F401  what a run would load
-from snaprebuild.cli import main
+from snaprebuild.cli import main, render, runs
 from snaprebuild.storage.local.file_calls import FileCalls
 
 CHANGING = ((FileCalls, ("open", "link", "rename_noreplace", "unlink")), (os, ("write", "fsync", "mkdir")))
@@ -49,6 +48,11 @@ def run(last: int, arguments: list[str]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
+main.verbs()
+for package in (runs, render):  # what each run would load
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+gc.freeze()  # each fork would look through all of it when it ends
 for line in sys.stdin:
     number, *words = json.loads(line)
     print(run(number, words), flush=True)  # noqa: T201

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from budgets import first_of
 from command import Run, in_json, snaprebuild
+from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
-from manifests import AIVEN, FIXTURES, READS
+from manifests import AIVEN, FIXTURES, READS, REPOSITORY
 from other_process import live_broker
 from sentences import HELD_BY_PROCESS, NO_FINISHED_COPY, NO_FINISHED_SEGMENT
 
@@ -20,6 +21,7 @@ from snaprebuild.followers.build import BuildRequest, build_follower, plan_build
 from snaprebuild.replay.classes import Judgement, SnapshotClass
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots import run as runs
+from snaprebuild.snapshots.receipts.directory_receipt import FOLLOWER_FORM, DirectoryReceipt
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.store_path import StorePath
 from snaprebuild.tier.remote_store import StoreAccess, open_tier
@@ -29,6 +31,9 @@ KEY = ("--set", f"private_key={AIVEN / 'keys' / 'key1.private.pem'}")
 NOW = ("--as-of", "2026-11-21T12:00:00Z")
 METADATA = ("--metadata-log", TIERED / "logs")
 FILES = {"{}.log", "{}.index", "{}.timeindex", "{}.snapshot", "leader-epoch-checkpoint", "partition.metadata"}
+
+
+pytestmark = pytest.mark.usefixtures("own_state_home")
 
 
 def build(store: Path, to: Path, partition: str, *arguments: object) -> Run:
@@ -54,6 +59,48 @@ def test_the_end_of_remote_storage(tmp_path: Path, metadata: tuple[object, ...])
     assert [(made / f"{end:020d}{suffix}").read_bytes() for suffix in (".log", ".index", ".timeindex")] == [b"", b"", b""]
     line = {"topic": "mixed", "partition": 0, "topic_partition": "mixed-0"}
     assert run.document["checkpoint_lines"]["log-start-offset-checkpoint"] == {**line, "offset": 0}
+
+
+def test_undo_removes_a_follower_that_no_broker_has_used(tmp_path: Path) -> None:
+    """Whether the directory is a broker's, whose lock is held meanwhile, or a new one, which gets no lock file."""
+    broker = make_log_dir(tmp_path / "broker")
+    (tmp_path / "new").mkdir()
+    for log_dir in (broker, tmp_path / "new"):
+        before = tree(log_dir).keys()
+        assert build(TIERED / "remote", log_dir, "mixed-0", "--dry-run").document["receipt"] is None
+        run = build(TIERED / "remote", log_dir, "mixed-0")
+        receipt = run.document["receipt"]
+        written = tree(log_dir)
+        schema = json.loads((REPOSITORY / "docs" / "schema" / "follower-undo.schema.json").read_text())
+        for line in Path(receipt).read_text().splitlines():
+            assert not list(Draft202012Validator(schema).iter_errors(json.loads(line))), line
+        listed = in_json("undo").document["receipts"][0]
+        assert (listed["path"], listed["command"]) == (receipt, "snaprebuild follower build")
+        shown = snaprebuild("undo", receipt, "--dry-run")
+        assert "Dry run: nothing was changed. 1 directory: 1 would-remove." in shown.text
+        assert tree(log_dir).keys() == written.keys()
+        (log_dir / "mixed-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
+        left = in_json("undo", receipt)
+        assert (left.exit_code, left.document["directories"][0]["action"]) == (1, "left"), "a broker has used it"
+        shutil.rmtree(log_dir / "mixed-0")
+        again = build(TIERED / "remote", log_dir, "mixed-0")
+        last = snaprebuild("undo", "--last")
+        assert "`follower build`" in last.text
+        assert again.document["receipt"] in last.text
+        assert "Next: remove the lines of this partition from the checkpoints, if you have merged them." in last.text
+        assert tree(log_dir).keys() - {".lock"} == before - {".lock"}
+        assert (".lock" in tree(log_dir)) == (log_dir == broker)
+        assert in_json("undo", receipt).document["directories"][0]["action"] == "absent"
+
+
+def test_undo_waits_for_the_broker_to_stop(tmp_path: Path) -> None:
+    log_dir = make_log_dir(tmp_path / "broker")
+    receipt = build(TIERED / "remote", log_dir, "mixed-0").document["receipt"]
+    with live_broker(log_dir):
+        for more in ((), ("--dry-run",)):
+            run = in_json("undo", receipt, *more)
+            assert (run.exit_code, run.document["directories"][0]["action"]) == (3, "refused")
+    assert in_json("undo", receipt).document["directories"][0]["action"] == "removed"
 
 
 def test_a_follower_with_cut_leader_epochs_is_never_made(tmp_path: Path) -> None:
@@ -136,8 +183,9 @@ def test_what_is_unsound_is_never_written(tmp_path: Path) -> None:
     tier = open_tier(StoreAccess(StorePath(LOCAL, str(TIERED / "remote"))))
     plan = plan_build(tier, BuildRequest("mixed", 0), runs.Run(clock=Clock(1_795_269_600_000, 86_400_000)), replays=False)
     unsound = replace(plan, state=replace(plan.state, judgement=Judgement(SnapshotClass.UNSOUND, ("there is a gap",))))
+    receipt = DirectoryReceipt(str(tmp_path / "receipt.jsonl"), FOLLOWER_FORM)
     with pytest.raises(RefusedError, match="are UNSOUND: there is a gap"):
-        build_follower(unsound, str(tmp_path), allow_unproven=True)
+        build_follower(unsound, str(tmp_path), receipt=receipt, allow_unproven=True)
     assert os.listdir(tmp_path) == []
 
 

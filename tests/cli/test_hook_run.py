@@ -64,7 +64,7 @@ def test_what_is_missing_is_written_the_most_blocked_first(logs: Path) -> None:
     assert Path(run.document["receipt"]).is_file()
     (line,) = run.stderr.splitlines()
     assert line.startswith(
-        "snaprebuild: 14 snapshots written; 0 not written; blocked 1.1 MiB, now 0 B; 1.2 MiB of 4 partitions read in "
+        "snaprebuild: 14 snapshots written; 0 not written; 1.1 MiB wait for a snapshot, now 0 B; 1.2 MiB of 4 partitions read in "
     )
     again = in_json("before-start", logs)
     assert (again.exit_code, again.document["totals"]["written"], again.document["receipt"]) == (0, 0, None)

@@ -5,21 +5,35 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import Run, snaprebuild
 from log_dirs import copy_of
-from manifests import FIXTURES
+from manifests import FIXTURES, REPOSITORY
+from other_user import run_as_user
 
 from snaprebuild.cli.file_kinds import recognize
 
 TABLE = Path(__file__).with_name("mistakes.toml")
-ROWS: list[tuple[str, str, int, str, str]] = [tuple(row) for row in tomllib.loads(TABLE.read_text())["rows"]]
+TABLES: dict[str, list[tuple[Any, ...]]] = {
+    name: [tuple(row) for row in rows] for name, rows in tomllib.loads(TABLE.read_text()).items()
+}
+ROWS = TABLES["rows"]
 
 LEAST_WITH_ADVICE = 80
 """Rows whose answer says what to do: more may come, none may go."""
+
+
+def names_of(table: str) -> list[str]:
+    """The mistakes of a table."""
+    return [mistake for mistake, *_ in TABLES[table]]
 
 
 def make_tree(root: Path) -> None:
@@ -86,9 +100,98 @@ def test_a_mistake_is_answered(
     assert sorted(path for path in tree.rglob("*")) == before
 
 
+def check_answer(run: Run, root: Path, exit_code: int, says: str, do: str) -> None:
+    """Makes sure that a run ends as a row says, with words about what to do."""
+    answer = f"{run.stdout}{run.stderr}"
+    assert run.exit_code == exit_code, answer
+    for words in (says, do):
+        assert words
+        assert words.replace("{w}", str(root)) in answer
+    assert "Traceback" not in answer
+    assert "unforeseen" not in answer
+
+
+@pytest.fixture
+def open_tree() -> Iterator[Path]:
+    """A tree that every user may enter and read."""
+    with tempfile.TemporaryDirectory(prefix="mistakes-") as path:
+        root = Path(path)
+        root.chmod(0o755)
+        copy_of("kafka27-mixed", root).rename(root / "logs")
+        (root / "server.properties").write_text(f"node.id=1\nlog.dirs={root / 'logs'}\n")
+        (root / "receipt.jsonl").touch()
+        (root / "state").mkdir()
+        (root / "state").chmod(0o777)
+        yield root
+
+
+@pytest.mark.parametrize(("mistake", "deny", "command", "exit_code", "says", "do"), TABLES["denied"], ids=names_of("denied"))
+def test_a_missing_permission_is_answered(
+    mistake: str, deny: str, command: str, exit_code: int, says: str, do: str, open_tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read and write everything, so a child of root is another user. Everybody else takes the permission from the owner."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(open_tree / "state"))
+    denied = [open_tree / deny] if deny else [open_tree, *(each for each in (open_tree / "logs").rglob("*") if each.is_dir())]
+    if not deny:
+        denied.append(open_tree / "logs")
+    for each in denied:
+        each.chmod(0 if deny else 0o555)
+    try:
+        words = shlex.split(command.replace("{w}", str(open_tree)))
+        run = run_as_user(*words) if os.getuid() == 0 else snaprebuild(*words)
+    finally:
+        for each in reversed(denied):
+            each.chmod(0o755)
+    check_answer(run, open_tree, exit_code, says, do)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("mistake", "command", "exit_code", "says", "do"), TABLES["read_only"], ids=names_of("read_only"))
+def test_a_read_only_disk_is_answered(mistake: str, command: str, exit_code: int, says: str, do: str, open_tree: Path) -> None:
+    mounts = 'mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; shift; exec "$@"'
+    unshare = ["unshare", "--mount"] if os.getuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+    inside = [*unshare, "sh", "-ec", mounts, "sh", str(open_tree)]
+    if shutil.which("unshare") is None or subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("may not mount a file system here")
+    words = shlex.split(command.replace("{w}", str(open_tree)))
+    check_answer(ran_elsewhere([*inside, sys.executable, "-m", "snaprebuild", *words]), open_tree, exit_code, says, do)
+
+
+WITHOUT = """import importlib.abc, sys
+package = sys.argv[1]
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from snaprebuild.__main__ import main
+sys.argv[:2] = ["snaprebuild"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("mistake", "package", "command", "exit_code", "says", "do"), TABLES["without_package"], ids=names_of("without_package")
+)
+def test_a_missing_package_is_answered(
+    mistake: str, package: str, command: str, exit_code: int, says: str, do: str, open_tree: Path
+) -> None:
+    words = shlex.split(command.replace("{w}", str(open_tree)))
+    check_answer(ran_elsewhere([sys.executable, "-c", WITHOUT, package, *words]), open_tree, exit_code, says, do)
+
+
+def ran_elsewhere(command: list[str]) -> Run:
+    """Runs a command in a process of its own; receipts go to a place of their own."""
+    with tempfile.TemporaryDirectory() as state:
+        environment = {**os.environ, "XDG_STATE_HOME": state, "PYTHONPATH": str(REPOSITORY)}
+        done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
 def test_most_answers_say_what_to_do() -> None:
     assert sum(bool(do) for *_, do in ROWS) >= LEAST_WITH_ADVICE
-    assert len({mistake for mistake, *_ in ROWS}) == len(ROWS)
+    mistakes = [mistake for name in TABLES for mistake in names_of(name)]
+    assert len(set(mistakes)) == len(mistakes)
 
 
 def test_the_files_are_what_their_rows_say(tree: Path) -> None:

@@ -132,11 +132,58 @@ def test_corrupt(tmp_path: Path) -> None:
     assert sorted(next_words(snaprebuild(*next_words(ran)))) == sorted(["rebuild", *next_words(ran)[1:]])
 
 
+def test_a_name_that_something_else_has_is_for_nobody_but_a_person(tmp_path: Path) -> None:
+    """A plan would refuse it. `before-start` counts the bytes that wait for it, before and after."""
+    logs = copy_of("kafka4-mixed", tmp_path)
+    name = logs / "mixed-0" / snapshot_name(1231)
+    name.unlink()
+    name.mkdir()
+    for verb in ("scan", "verify", "plan", "before-start"):
+        run = snaprebuild(verb, logs, *(("--dry-run",) if verb == "before-start" else ()))
+        assert (run.exit_code, next_words(run)) == (1, [AGAIN]), run
+    totals = in_json("before-start", logs, "--dry-run").document["totals"]
+    assert totals["blocked_bytes_left"] == totals["blocked_bytes"] > 0
+    (logs / "logappend-0" / snapshot_name(1175)).unlink()
+    assert next_words(snaprebuild("scan", logs))[0] == "plan", "another one can be written"
+    assert "1 snapshot written in 1 of 4 partitions. " in snaprebuild("rebuild", logs).text
+
+
+def test_a_start_that_writes_empty_snapshots_is_more_than_nothing_to_do(tmp_path: Path) -> None:
+    logs = copy_of("kafka4-compacted", tmp_path)
+    assert next_words(snaprebuild("before-start", logs, "--dry-run")) == []
+    remove_snapshots(logs / "compacted-0")
+    run = snaprebuild("before-start", logs, "--dry-run")
+    assert "the broker writes EMPTY snapshots in 1 partition, and forgets the producers." in run.text
+    assert followed(next_words(run))[:2] == ["verify", "plan"]
+
+
+def test_a_snapshot_above_the_log_end_is_found_by_a_scan_too(tmp_path: Path) -> None:
+    logs = copy_of("kafka4-mixed", tmp_path)
+    snapshots = sorted((logs / "mixed-0").glob("*.snapshot"))
+    shutil.copy2(snapshots[-1], logs / "mixed-0" / snapshot_name(999_999))
+    (logs / "logappend-0" / snapshot_name(1175)).unlink()
+    for verb in ("scan", "verify"):
+        run = in_json(verb, logs)
+        assert (run.exit_code, run.codes["snapshot-above-log-end"]) == (1, 1)
+        shown = snaprebuild(verb, logs).stdout.partition("Next:")[0]
+        assert "1 finding: mixed-0." in shown, "the missing one does not hide it"
+    (logs / ".kafka_cleanshutdown").unlink()
+    run = in_json("scan", logs)
+    assert "snapshot-above-log-end" not in run.codes, "a broker that did not stop cleanly removes it"
+
+
 def test_a_rebuild_next_to_a_corrupt_snapshot(tmp_path: Path) -> None:
     logs = copy_of("kafka27-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(7045)).write_bytes(b"torn")
     assert next_words(snaprebuild("rebuild", logs)) == ["verify", str(logs)]
     assert next_words(snaprebuild("verify", logs))[:1] == ["plan"]
+
+
+def test_a_receipt_stays_in_the_command_after_a_dry_run(tmp_path: Path) -> None:
+    logs = copy_of("kafka27-mixed", tmp_path)
+    words = ["rebuild", str(logs), "--receipt", str(tmp_path / "receipt.jsonl")]
+    assert sorted(next_words(snaprebuild(*words, "--dry-run"))) == sorted(words)
+    assert "--receipt" not in next_words(snaprebuild(*words))
 
 
 def test_settings_stay_in_the_next_command() -> None:

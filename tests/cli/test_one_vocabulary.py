@@ -9,7 +9,7 @@ import click
 import pytest
 from command import in_json, snaprebuild
 from log_dirs import copy_of
-from manifests import FIXTURES
+from manifests import FIXTURES, REPOSITORY
 
 from snaprebuild.cli.main import verbs
 from snaprebuild.cli.panels import GLOBAL
@@ -82,6 +82,28 @@ WITHOUT_TIME = {
 """Verbs without --as-of, with the reason."""
 
 
+WITHOUT_RECEIPT = {
+    "stage": "it writes below --to, where the staged plan names each file; `install` leaves the receipt",
+    "tier upload": "a broker may read a copy as soon as it knows of it, so that no `undo` may remove it: the help says so",
+    "undo": "it takes back, and records that in the receipt",
+}
+"""Verbs with --dry-run, which write, that leave no receipt, with the reason."""
+
+WITH_ENGINE = ("scan", "plan", "rebuild", "verify", "tier audit", "inspect records")
+WITHOUT_ENGINE = {
+    **dict.fromkeys(("stage", "install", "before-start"), "the host of the broker does it: links lead to its files, and it waits"),
+    "inspect explain": "one producer of a partition, or one snapshot",
+    **dict.fromkeys(("inspect transactions", "inspect stats"), "on Spark both are questions in SQL (docs/reference/spark-sql.md)"),
+    "tier repair": "`tier audit --engine spark --ledger` reads before, and the repair takes what the ledger has proven",
+    **dict.fromkeys(
+        ("follower offsets", "follower plan", "follower build", "follower check", "follower repair"),
+        "the directories of one broker, and the copies next to one offset of each partition",
+    ),
+    "cluster source": "the ends of a few replicas are compared",
+}
+"""Verbs that read whole segments without --engine, with the reason."""
+
+
 def options_of(verb: str) -> dict[str, click.Option]:
     return {max(each.opts, key=len): each for each in COMMANDS[verb].params if isinstance(each, click.Option)}
 
@@ -104,6 +126,27 @@ def form_of(verb: str, name: str) -> tuple[object, ...]:
         str(option.default),
         command.texts[option.name or ""],
     )
+
+
+def test_verbs_that_write_leave_a_receipt_for_undo_or_have_a_reason() -> None:
+    writing = {verb for verb in VERBS if "--dry-run" in options_of(verb)}
+    with_receipt = {verb for verb in VERBS if "--receipt" in options_of(verb)}
+    assert writing - with_receipt == set(WITHOUT_RECEIPT)
+    assert with_receipt <= writing
+    for verb in with_receipt:
+        assert f"`{verb}`" in (COMMANDS["undo"].help or ""), "the help of `undo` names each verb whose receipt it takes"
+    assert "There is no receipt, and no `undo`" in (COMMANDS["tier upload"].help or "")
+
+
+def test_verbs_that_read_whole_segments_have_an_engine_or_a_reason() -> None:
+    with_engine = [verb for verb in VERBS if "--engine" in options_of(verb)]
+    assert sorted(WITH_ENGINE) == with_engine
+    reading = {verb for verb in VERBS if "--jobs" in options_of(verb)}
+    assert reading - set(WITH_ENGINE) == set(WITHOUT_ENGINE)
+    guide = (REPOSITORY / "docs" / "guides" / "spark.md").read_text()
+    named = "`scan`, `plan`, `rebuild`, `verify`, `tier audit` and `inspect records --out`"
+    assert f"`--engine spark` runs {named} as Spark jobs.\n" in guide
+    assert "in SQL](../reference/spark-sql.md): `inspect transactions` and `inspect stats` have no `--engine`." in guide
 
 
 def test_an_option_is_the_same_everywhere() -> None:

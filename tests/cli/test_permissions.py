@@ -1,9 +1,6 @@
 """The rows of docs/reference/permissions.md that say `run`: with exactly these rights, and with one fewer."""
 
-import importlib
-import json
 import os
-import pkgutil
 import re
 import shutil
 import tempfile
@@ -13,13 +10,11 @@ from pathlib import Path
 import command
 import pytest
 from log_dirs import copy_of, snapshots_in, truth
+from other_user import USER
+from other_user import run_as_user as run
 from staged_logs import AS_OF
 
-import snaprebuild
-
 pytestmark = [pytest.mark.full, pytest.mark.root, pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")]
-
-USER = 65534
 
 
 @pytest.fixture
@@ -37,28 +32,6 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def logs(place: Path) -> Path:
     """Readable for all, writable for root only."""
     return copy_of("kafka27-mixed", place)
-
-
-def run(*words: object) -> command.Run:
-    """The command as the user, in a fork: the user may not be able to read the checkout, so everything is imported before."""
-    for module in pkgutil.walk_packages(snaprebuild.__path__, "snaprebuild."):
-        if not module.name.startswith(("snaprebuild.spark", "snaprebuild.__main__")):
-            importlib.import_module(module.name)
-    reader, writer = os.pipe()
-    if (child := os.fork()) == 0:
-        try:
-            os.setgroups([])
-            os.setresgid(USER, USER, USER)
-            os.setresuid(USER, USER, USER)
-            done = command.snaprebuild(*words, cwd=Path("/"))
-            os.write(writer, json.dumps([done.exit_code, done.stdout, done.stderr]).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with open(reader) as answer:
-        exit_code, stdout, stderr = json.load(answer)
-    os.waitpid(child, 0)
-    return command.Run(exit_code, stdout, stderr)
 
 
 def give(logs: Path) -> None:

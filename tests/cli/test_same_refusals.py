@@ -141,6 +141,12 @@ def in_log_dir(place: Place) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def in_the_kernel(place: Place) -> Iterator[None]:
+    place.out, place.receipt = Path("/proc/snaprebuild-out"), Path("/proc/snaprebuild-receipt.jsonl")
+    yield
+
+
+@contextlib.contextmanager
 def other_file_system(place: Place) -> Iterator[None]:
     place.stage = Path("/dev/shm/stage-of-a-test")
     assert os.stat("/dev/shm").st_dev != place.root.stat().st_dev
@@ -200,6 +206,8 @@ ROWS = (
         "holds what was staged for",
         ("resume._check_targets",),
     ),
+    Row("output in a file system of the kernel", BELOW, in_the_kernel, 5, "(proc) takes no files"),
+    Row("receipt in a file system of the kernel", WITH_RECEIPT, in_the_kernel, 5, "(proc) takes no files"),
     Row("receipt is taken", WITH_RECEIPT, named("receipt.jsonl"), 3, "already exists", ("document_file.check_new_place",)),
     Row(
         "receipt in a log directory",

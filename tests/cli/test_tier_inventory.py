@@ -4,6 +4,7 @@ import json
 import shutil
 import struct
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -452,6 +453,35 @@ def test_records_of_two_clusters_are_kept_apart(tmp_path: Path) -> None:
         assert {copy["state"] for copy in by_topic[topic_id]["copies"]} == {"another-cluster"}
     swapped = in_json("tier inventory", STORE, "--metadata-log", other, "--metadata-log", own, *AS_OF)
     assert (swapped.exit_code, set(states(swapped.document)), swapped.document["cluster_id"]) == (0, {"live"}, "other")
+
+
+def cut(log_dir: Path) -> None:
+    """The first record of the metadata topic is below its log start offset."""
+    (log_dir / "log-start-offset-checkpoint").write_text("0\n1\n__remote_log_metadata 0 1\n")
+
+
+def damage(log_dir: Path) -> None:
+    """A byte of the last record is another one."""
+    path = log_dir / "__remote_log_metadata-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(("fault", "code"), [(cut, "metadata-topic-cut"), (damage, "damaged-metadata-log")])
+def test_faults_in_the_records_of_another_cluster(fault: Callable[[Path], None], code: str, tmp_path: Path) -> None:
+    """They are reported, and the states of the store's own copies are as verified as before."""
+    own = of_cluster(logs_with(tmp_path / "own", of_all=False), "own")
+    other = of_cluster(logs_with(tmp_path / "other"), "other")
+    fault(other)
+    words = ("--metadata-log", own, "--metadata-log", other, *AS_OF)
+    inventory = in_json("tier inventory", STORE, *words)
+    audit = in_json("tier audit", STORE, *words)
+    for each in (inventory, audit):
+        assert (each.document["verified"], each.codes[code]) == (True, 1), each.stderr
+    assert states_of(inventory.document) == ["live"] * len(MIXED)
+    fault(own)
+    assert not in_json("tier inventory", STORE, *words).document["verified"]
 
 
 def test_logs_of_different_clusters_do_not_go_together(tmp_path: Path) -> None:

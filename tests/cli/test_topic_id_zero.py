@@ -136,9 +136,11 @@ def test_verbs_that_read_report_it(verb: str, logs: Path) -> None:
 def test_it_is_reported_too_if_no_snapshot_is_missing(logs: Path) -> None:
     in_json("rebuild", logs)
     source = ("--server-properties", properties(logs, "2.7"))
-    for verb in ("scan", "verify", "plan", "rebuild"):
+    for verb in ("scan", "verify", "plan", "rebuild", "before-start"):
         run = snaprebuild(verb, *source)
         assert run.exit_code == 1, verb
+        # After the comparison somebody has to raise the protocol: stderr shows how.
+        assert (next_words(run) or "none") == ([AGAIN] if verb in ("verify", "before-start") else ["verify", *map(str, source)])
         assert run.text.startswith(TOPICS)
         assert run.text.count(NOT_READY) == run.text.count(RAISE_THE_PROTOCOL) == 1
         assert "nothing to do" not in run.text

@@ -389,6 +389,12 @@ def test_what_was_set_aside_returns(tmp_path: Path) -> None:
     again = in_json("undo", receipt)
     assert (again.exit_code, again.totals) == (0, {"absent": 16})
     assert tree(logs) == after
+    state = snaprebuild("verify", "--written-by", receipt, "--output", "json")
+    assert (state.exit_code, state.totals) == (0, {"removed": 16}), "nothing of the run is there, and nobody replaced it"
+    assert sum(each["reason"].endswith("put the snapshot back that was set aside") for each in state.document["files"]) == 2
+    (logs / "mixed-0" / snapshot_name(8231)).write_bytes(b"of a broker")
+    replaced = snaprebuild("verify", "--written-by", receipt, "--output", "json")
+    assert replaced.totals == {"removed": 15, "replaced": 1}
 
 
 def test_what_was_set_aside_stays_where_its_name_is_taken(tmp_path: Path) -> None:

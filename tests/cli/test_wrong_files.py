@@ -29,6 +29,7 @@ NOUNS = {
     "receipt": "a receipt",
     "store-receipt": "a receipt of `tier repair`",
     "metadata-receipt": "a receipt of `tier metadata`",
+    "follower-receipt": "a receipt of `follower build`",
     "audit-ledger": "a ledger of `tier audit`",
     "scan-result": "the JSON result of `scan`",
     "verify-result": "the JSON result of `verify`",
@@ -76,6 +77,7 @@ TAKERS = {
     "receipt": "`undo FILE`",
     "store-receipt": "`undo FILE`",
     "metadata-receipt": "`undo FILE`",
+    "follower-receipt": "`undo FILE`",
     "audit-ledger": "`tier repair --ledger FILE`",
     "scan-result": "`fleet FILE`",
     "verify-result": "`report FILE`",
@@ -130,6 +132,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     written = {
         "store-receipt": ("tier.jsonl", f"{store_receipt}\n".encode()),
         "metadata-receipt": ("metadata.jsonl", b'{"schema":"snaprebuild.metadata-undo/1"}\n'),
+        "follower-receipt": ("follower.jsonl", b'{"schema":"snaprebuild.follower-undo/1"}\n'),
         "server-properties": ("server.properties", f"broker.id=1\nlog.dirs={logs}\n".encode()),
         "client-properties": ("client.properties", b"# who\nsecurity.protocol=SSL\nssl.ca.location=/ca.pem\n"),
         "settings": ("config.toml", b"# of this host\nmax_requests = 1000\n"),
@@ -160,7 +163,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
     ("report", "files"): ("report {} --html {tmp}/page.html", {"receipt", "scan-result", "verify-result"}),
-    ("undo", "receipt"): ("undo {} --dry-run", {"receipt", "store-receipt", "metadata-receipt"}),
+    ("undo", "receipt"): ("undo {} --dry-run", {"receipt", "store-receipt", "metadata-receipt", "follower-receipt"}),
     ("install", "--plan"): ("install --plan {} --dry-run", {"staged-plan"}),
     ("rebuild", "--plan"): ("rebuild --plan {} --dry-run", {"saved-plan"}),
     ("stage", "--plan"): ("stage --plan {} --dry-run", {"saved-plan"}),

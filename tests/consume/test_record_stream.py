@@ -13,7 +13,9 @@ from slow_consumer import SlowRecord, slow_log
 
 from formats.partition.checkpoint_file import read_offset_checkpoint
 from formats.partition.producer_snapshot import read_entries
+from snaprebuild.consume import partition_read, survey
 from snaprebuild.consume.arrow_batches import decoded_header_key
+from snaprebuild.consume.log_pieces import LogPiece, blocks_of
 from snaprebuild.library.record_stream import records
 
 ISOLATIONS = ("read_committed", "read_uncommitted", "all")
@@ -117,3 +119,29 @@ def test_generated_directories_are_read_as_record_by_record(seeds: range, tmp_pa
         for each in ("none", "committed", "aborted", "open")
         if isolation != "read_committed" or each not in ("aborted", "open")
     }
+
+
+def test_headers_of_rolled_segments_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as they are few; the active segment is read anew, because a broker may cut it meanwhile."""
+    read: list[bool] = []
+
+    def watched(piece: LogPiece, *arguments: Any, **options: Any) -> Any:
+        read.append(piece.is_last)
+        return blocks_of(piece, *arguments, **options)
+
+    def rows_and_reads(kept_bytes: int) -> tuple[list[dict[str, Any]], int]:
+        read.clear()
+        monkeypatch.setattr(survey, "KEPT_BYTES", kept_bytes)
+        stream = records(FIXTURES / "kafka4-mixed", topics="mixed", columns=COLUMNS, isolation="all")
+        rows = rows_of(stream)
+        assert read.count(True) == 1
+        return rows, len(read)
+
+    monkeypatch.setattr(partition_read, "blocks_of", watched)
+    rows, reads = rows_and_reads(survey.KEPT_BYTES)
+    assert reads == 1
+    segments = len(list((FIXTURES / "kafka4-mixed" / "logs" / "mixed-0").glob("*.log")))
+    assert rows_and_reads(0) == (rows, segments)
+    some_rows, some_reads = rows_and_reads(100_000)
+    assert some_rows == rows
+    assert 1 < some_reads < segments

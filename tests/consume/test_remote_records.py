@@ -244,19 +244,28 @@ def test_a_gap_between_copies_is_a_loss() -> None:
     assert [(each.end_offset - 1, each.missing_offsets) for each in stream.partitions] == [(offsets[-1], 3586 - 1805)]
 
 
-def test_one_of_several_topics_of_a_name() -> None:
+TOPICS_OF_A_NAME = {"XPzo9l4OTeGpfK3T7ClDuA": "kafka27-mixed", "pUdI2_H3STObO0yyg8HJBA": "kafka4-mixed"}
+"""The logs from which the plugin copied the topics called logappend, by topic id."""
+
+
+def test_several_topics_of_a_name(tmp_path: Path) -> None:
+    """Each is read by its id alone, and below a log on disk by the id of that log."""
     store = AIVEN / "plain" / "store"
     with pytest.raises(UsageError, match="has copies of several topics called logappend: name the id of one, of "):
         records(remote=store)
-    read_by_id = [
-        records(remote=store, assign={"logappend": [0]}, isolation="all", columns=COLUMNS, topic_ids={"logappend": each})
-        for each in ("XPzo9l4OTeGpfK3T7ClDuA", "pUdI2_H3STObO0yyg8HJBA")
-    ]
-    (one,), (other,) = (
-        [(each.source, each.records) for each in stream.partitions] for stream in read_by_id if rows_of(stream) is not None
-    )
-    assert one[0] != other[0]
-    assert min(one[1], other[1]) > 0
+    options: dict[str, Any] = {"isolation": "all", "columns": COLUMNS, "fail_on_data_loss": False}
+    for topic_id, name in TOPICS_OF_A_NAME.items():
+        stream = records(remote=store, assign={"logappend": [0]}, topic_ids={"logappend": topic_id}, **options)
+        rows = rows_of(stream)
+        whole = rows_of(records(FIXTURES / name / "logs", topics="logappend", **options))
+        begin, end = rows[0]["offset"], rows[-1]["offset"] + 1
+        assert rows == [row for row in whole if begin <= row["offset"] < end]
+    logs = Path(shutil.copytree(FIXTURES / "kafka4-mixed" / "logs", tmp_path / "logs"))
+    for path in (logs / "logappend-0").iterdir():
+        if path.stem.isdecimal() and int(path.stem) < end:
+            path.unlink()
+    stream = records(logs, topics="logappend", remote=store, **options)
+    assert rows_of(stream) == [row for row in whole if begin <= row["offset"]]
 
 
 @pytest.mark.parametrize("store", [TIERED / "remote", AIVEN / "encrypted" / "store"])

@@ -124,7 +124,7 @@ def test_a_worker_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     tasks_of(tmp_path)
     options = source_options.SourceOptions.of({"path": str(tmp_path / "log")}, header_rows.SCHEMA)
     kind, files_of = FileKind.LOG, selected_files.segments
-    files, _ = selected_files.files_and_faults(options.paths, options.selection, kind, files_of)
+    files = selected_files.list_files(options.paths, options.selection, kind, files_of).files
     assert files
     for file in files:
         with filled_again(monkeypatch), pytest.raises(ChangedFileError):

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ from manifests import FIXTURES, REPOSITORY
 from source_files import python_files
 
 import snaprebuild as library
-from snaprebuild import LogDir, Partition, ReplayOptions, SnapshotRefusedError, UsageError, ensure_snapshot, validate_snapshot
+from snaprebuild import (
+    LogDir,
+    Partition,
+    ReplayOptions,
+    S3Settings,
+    SnapshotRefusedError,
+    UsageError,
+    ensure_snapshot,
+    validate_snapshot,
+)
 from snaprebuild.argument_names import COMMAND_ONLY, VERBS, with_arguments
 from snaprebuild.cli.main import verbs
 from snaprebuild.documents.plan import PlanDocument
@@ -25,6 +35,7 @@ from snaprebuild.documents.scan import Scan
 from snaprebuild.documents.tier import TierAudit
 from snaprebuild.documents.verify import Verify
 from snaprebuild.library.verb_result import SENTENCES
+from snaprebuild.spark import notebook
 
 OPTION = re.compile(r"(?<![\w/-])--[a-z][a-z0-9-]*")
 COMMAND = re.compile(r"`[^-`][^`]*`|snaprebuild (?:scan|stage) --[^;.]*")
@@ -97,8 +108,8 @@ def test_every_sentence_that_a_call_can_reach_has_names_of_arguments() -> None:
         for sentence in _sentences(_trees()[path]):
             options = OPTION.findall(sentence)
             count += len(options)
-            if options == [sentence]:
-                continue  # a word of a command line
+            if options in ([], [sentence]):
+                continue  # no option, or a word of a command line
             named = COMMAND.sub("", with_arguments(sentence))
             left |= {(option, path) for option in OPTION.findall(named) if option not in COMMAND_ONLY | set(OTHERS)}
     assert count > 80
@@ -115,10 +126,8 @@ RAISES = [
 ]
 OWN_SENTENCES = {
     "CallEngine.keep_effects": "of a protocol",
-    "PlanResult.save": "its errors are about a file, and name no option",
     "PreparedUpload.check_unchanged": "its errors are about files, and name no option",
     "PreparedUpload.open_log": "its errors are about files, and name no option",
-    "Result.toDF": "its errors name packages",
     "Result.to_pandas": "its errors name packages",
 }
 
@@ -131,6 +140,59 @@ def test_every_public_call_that_raises_names_arguments() -> None:
             plain.add(f"{owner}.{function.__name__}".lstrip("."))
     assert plain == set(OWN_SENTENCES)
     assert len(RAISES) > 12
+
+
+MADE_BY_CALLERS = (library.LogDir, library.Partition, ReplayOptions, S3Settings)
+"""The program alone makes values of the other classes."""
+TAKING_ARGUMENTS = [
+    *((each.__qualname__, each) for each in PUBLIC if inspect.isfunction(each)),
+    *((f"spark.notebook.{name}", getattr(notebook, name)) for name in notebook.__all__),
+    *(
+        (member.__qualname__, member)
+        for owner in PUBLIC
+        if inspect.isclass(owner) and not issubclass(owner, (Exception, Enum)) and owner is not library.CallEngine
+        for name, member in vars(owner).items()
+        if inspect.isfunction(member) and len(inspect.signature(member).parameters) > 1
+        if not name.startswith("_") or (name == "__init__" and owner in MADE_BY_CALLERS)
+    ),
+]
+"""Public functions, methods and constructors with parameters. Callers implement ``CallEngine``, a protocol."""
+
+
+@pytest.mark.parametrize("call", [call for _, call in TAKING_ARGUMENTS], ids=[name for name, _ in TAKING_ARGUMENTS])
+def test_an_argument_that_does_not_exist_is_answered_with_those_that_do(call: Any) -> None:
+    parameters = inspect.signature(call).parameters.values()
+    with pytest.raises(TypeError) as error:
+        call(*(None for each in parameters if each.name == "self"), as_off=1)
+    for each in parameters:
+        if each.kind is not each.VAR_KEYWORD and each.name != "self":
+            assert re.search(rf"[ ']{each.name}\b", str(error.value)), error.value
+    assert str(error.value).startswith(f"{call.__qualname__.removesuffix('.__init__')}: there is no argument 'as_off'")
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "meant"),
+    [
+        (library.verify, "as_of", "as_of_ms"),
+        (library.verify, "topic", "topics"),
+        (library.rebuild, "crc", "check_crc"),
+        (library.scan, "impct", "impact"),
+        (notebook.verify, "as_of", "as_of_ms"),
+        (S3Settings, "endpoint", "endpoint_url"),
+        (ReplayOptions, "as_of", "as_of_ms"),
+    ],
+)
+def test_the_name_of_an_option_is_answered_with_its_argument(call: Any, name: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=rf"; did you mean '{meant}'\? It takes "):
+        call(**{name: 1})
+
+
+def test_an_argument_that_resembles_none_is_answered_with_all() -> None:
+    with pytest.raises(TypeError, match=r"^scan: there is no argument 'zzz'\. It takes source, server_properties, topics, "):
+        library.scan(zzz=1)  # type: ignore[call-arg]
+    assert "as_of_ms" not in inspect.signature(library.scan).parameters
+    with pytest.raises(TypeError, match=r"argument .as_of.\. It takes"):
+        library.scan(as_of=1)  # type: ignore[call-arg]  # `scan` has no such argument to propose
 
 
 @pytest.mark.parametrize(

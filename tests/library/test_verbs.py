@@ -566,6 +566,7 @@ def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "loaded\n[2] 0 9\n")
 
 
+@pytest.mark.full
 def test_a_program_of_a_user_is_typed_and_runs(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

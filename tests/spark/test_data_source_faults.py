@@ -263,12 +263,38 @@ def test_a_directory_that_becomes_empty_has_no_rows(source: Any, options: dict[s
     assert rows_of(reader, plan) == []
     assert rows_of(reader_of(source, root, **options)) == []
     root.rmdir()
-    has_files = source is BatchHeaders  # there were no snapshots, so that the plan has no directory to compare
-    gone = (StorageError, "does not have this directory of the driver") if has_files else (UsageError, "does not exist")
-    with pytest.raises(gone[0], match=gone[1]):
+    with pytest.raises(StorageError, match="does not have this directory of the driver"):
         rows_of(reader, plan)
     with pytest.raises(UsageError, match="does not exist"):
         rows_of(reader_of(source, root, **options))
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE", "DROPMALFORMED"])
+def test_a_plan_without_files_reads_no_other_disk(mode: str, tmp_path: Path) -> None:
+    """The paths are compared at or below which the driver saw no partition, and of others only the directories above those."""
+    empty = tmp_path / "several" / "empty"
+    empty.mkdir(parents=True)
+    root = three(tmp_path / "several" / "full")
+    reader = reader_of(BatchHeaders, empty.parent, empty, mode=mode)
+    plan = reader.partitions()
+    (task,) = plan
+    assert set(task.value.log_dirs) == {str(root), str(empty)}
+    assert rows_of(reader, plan)
+    empty.rename(tmp_path / "before")
+    three(empty)
+    with pytest.raises(StorageError, match=r"another one \(inode \d+, and not \d+\): mount it there"):
+        rows_of(reader, plan)
+
+
+def test_a_partition_on_a_disk_of_its_own_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It seems to be deleted where it is not mounted. The directory above it is on a disk of the host."""
+    root = three(tmp_path / "logs")
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == str(root / "a-0"))
+    reader = reader_of(BatchHeaders, root)
+    plan = reader.partitions()
+    shutil.rmtree(root / "a-0")
+    with pytest.raises(StorageError, match=r"a-0: the executor on \S+ does not have this directory of the driver: mount it there"):
+        rows_of(reader, plan)
 
 
 def test_a_plan_whose_topics_are_deleted_has_no_rows(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ What a reader does is asked of the reader itself, as Spark's Python workers call
 from __future__ import annotations
 
 import datetime
+import inspect
 import json
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +24,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_filters import EqualTo, GreaterThanOrEqual, LessThan
 
 from snaprebuild.consume.record_query import TimeBounds
-from snaprebuild.errors import ReadFailedError, StorageError, UsageError
+from snaprebuild.errors import ReadFailedError, SnaprebuildError, StorageError, UsageError
 from snaprebuild.library.record_stream import records
-from snaprebuild.spark import record_tasks, register
+from snaprebuild.spark import record_options, record_tasks, register
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.data_sources import KafkaRecords
+from snaprebuild.spark.option_names import OPTION_OF, with_option_names
 from snaprebuild.spark.pushed_filters import time_bounds
+from snaprebuild.storage.io_limits.policy import IoLimits, RunLimits, current_limits
 
 if TYPE_CHECKING:
     from connect_server import ConnectServer
@@ -37,6 +41,7 @@ pytestmark = pytest.mark.full
 
 MIXED = FIXTURES / "kafka27-mixed" / "logs"
 TIERED = FIXTURES / "tiered-local"
+PLUGIN = FIXTURES / "aiven-layout"
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "transaction")
 
 
@@ -224,7 +229,7 @@ def test_a_timestamp_counts_before_offsets() -> None:
     reversed_times = {"startingOffsetsByTimestamp": by_partition["endingOffsetsByTimestamp"], "endingTimestamp": str(early)}
     with pytest.raises(UsageError, match=f"the range of logappend-0 begins at {late} ms and ends before, at {early} ms"):
         rows_of(reader_of(MIXED, subscribe="logappend", **reversed_times))
-    with pytest.raises(UsageError, match="starting_offsets_by_timestamp: lacks plain-0, which is selected"):
+    with pytest.raises(UsageError, match="startingOffsetsByTimestamp: lacks plain-0, which is selected"):
         reader_of(MIXED, subscribe="logappend,plain", startingOffsetsByTimestamp='{"logappend":{"0":5}}').partitions()
 
 
@@ -233,8 +238,94 @@ def test_names_that_select_nothing_are_refused() -> None:
         reader_of(MIXED, subscribe="mixd").partitions()
     with pytest.raises(UsageError, match="no partition mixed-7"):
         reader_of(MIXED, assign='{"mixed":[0,7]}').partitions()
-    with pytest.raises(UsageError, match="starting_offsets: lacks plain-0, which is selected"):
+    with pytest.raises(UsageError, match="startingOffsets: lacks plain-0, which is selected"):
         reader_of(MIXED, subscribe="mixed,plain", startingOffsets='{"mixed":{"0":5}}').partitions()
+
+
+def test_what_a_user_reads_has_the_names_of_options(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The function has the same sentences, with the names of its arguments: in errors, in rows about damage and in the log."""
+    arguments = {name for name in inspect.signature(records).parameters if "_" in name}
+    assert arguments - OPTION_OF.keys() == {"server_properties"}, "no option of this source"
+    for name in sorted(arguments & OPTION_OF.keys()):
+        assert with_option_names(f"without {name} the rest is read") == f"without {OPTION_OF[name]} the rest is read"
+    topic = {"subscribe": "mixed", "columns": "offset,error"}
+    refusals = {
+        "failOnDataLoss": reader_of(MIXED, startingOffsets='{"mixed":{"0":99999999}}', **topic),
+        "startingOffsetsByTimestampStrategy='latest'": reader_of(MIXED, startingTimestamp="9999999999999", **topic),
+        "privateKey": reader_of(remote=str(PLUGIN / "encrypted" / "store")),
+    }
+    for name, reader in refusals.items():
+        with pytest.raises(SnaprebuildError, match=rf"\b{name}") as raised:
+            rows_of(reader)
+        assert not arguments & set(re.findall(r"\w+", str(raised.value)))
+    log = Path(shutil.copytree(MIXED / "mixed-0", tmp_path / "mixed-0"))
+    sorted(log.glob("*.log"))[1].unlink()
+    with pytest.raises(ReadFailedError, match="without failOnDataLoss the rest is read"):
+        rows_of(reader_of(tmp_path))
+    errors = [row["error"] for row in rows_of(reader_of(tmp_path, mode="PERMISSIVE", **topic)) if row["error"]]
+    assert any("without failOnDataLoss the rest is read" in each for each in errors)
+    assert "without failOnDataLoss the rest is read" in caplog.text
+
+
+def test_one_of_several_topics_of_a_name() -> None:
+    """The plugin copied the topic of this id from the log."""
+    options = {
+        "assign": '{"logappend":[0]}',
+        "isolation": "all",
+        "columns": ",".join(COLUMNS),
+        "remote": str(PLUGIN / "plain" / "store"),
+    }
+    with pytest.raises(UsageError, match="has copies of several topics called logappend: name the id of one, of "):
+        reader_of(**options).partitions()
+    rows = in_order(rows_of(reader_of(**options, topicIds='{"logappend":"XPzo9l4OTeGpfK3T7ClDuA"}')))
+    begin, end = rows[0]["offset"], rows[-1]["offset"]
+    assert rows == [row for row in own(MIXED, topics="logappend", isolation="all") if begin <= row["offset"] <= end]
+
+
+def test_tasks_share_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the driver keeps it while it plans; what a caller does between two batches is not limited."""
+    rates: list[int | None] = []
+
+    class Watched(RunLimits):
+        def wait_to_read(self, count: int) -> None:
+            rates.append(self.io.bytes_per_second)
+
+    monkeypatch.setattr(record_tasks, "RunLimits", Watched)
+    monkeypatch.setattr(record_tasks, "source_part_bytes", lambda *_: 1 << 16)
+    reader = reader_of(MIXED, numPartitions="4", maxReadRate="4000000000")
+    with Watched(IoLimits(bytes_per_second=4_000_000_000)).active():  # whose copy is that of the driver
+        tasks = reader.partitions()
+    assert set(rates) == {4_000_000_000}
+    rates.clear()
+    for task in tasks:
+        for _ in reader.read(task):
+            assert current_limits().io.bytes_per_second is None
+    assert (len(tasks), set(rates)) == (4, {1_000_000_000})
+
+
+@pytest.mark.parametrize("name", record_options.REFUSED)
+def test_limits_that_tasks_cannot_share(name: str) -> None:
+    with pytest.raises(UsageError, match=f"^option {name}: "):
+        reader_of(MIXED, **{name: "5"})
+    with pytest.raises(UsageError, match="option maxReadRate: expected 1 or more, found 0"):
+        reader_of(MIXED, maxReadRate="0")
+
+
+WITHOUT_PANDAS = """
+import sys
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.pandas.types import from_arrow_schema
+from snaprebuild.spark.data_sources import BatchHeaders, KafkaRecords, ProducerSnapshots
+for source in (BatchHeaders, KafkaRecords, ProducerSnapshots):
+    reader = source(CaseInsensitiveDict(path=sys.argv[1], mode="PERMISSIVE")).reader(from_arrow_schema(source.whole))
+    assert sum(len(rows) for task in reader.partitions() for rows in reader.read(task))
+assert "pandas" not in sys.modules
+"""
+
+
+def test_no_process_imports_pandas() -> None:
+    """Spark starts one for each plan of a query, and pyarrow imports pandas where it makes an array of Python values."""
+    subprocess.run([sys.executable, "-c", WITHOUT_PANDAS, FIXTURES / "damaged"], check=True)
 
 
 def test_a_pattern_matches_a_part_of_a_name() -> None:

@@ -141,7 +141,7 @@ def test_where_it_may_stand(tmp_path: Path) -> None:
     for path in (logs / "journal", *(tmp_path / name for name in ("there", "dangling", "plan", "meta.properties"))):
         with pytest.raises(RefusedError):
             check_new_place(str(path))
-    with pytest.raises(WriteFailedError, match="is no directory"):
+    with pytest.raises(WriteFailedError, match="Not a directory"):
         check_new_place(str(tmp_path / "there" / "journal"))
     check_new_place(str(tmp_path / "not" / "yet" / "journal"))
     assert not (tmp_path / "not").exists()

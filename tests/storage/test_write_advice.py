@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from sentences import DIRECTORY_HAS, PROCESS_HAS, SEGMENTS_HAVE
 
-from snaprebuild.errors import RefusedError, SnaprebuildError
+from snaprebuild.errors import ReadFailedError, RefusedError, SnaprebuildError
 from snaprebuild.storage.local.broker_lock import hold
 from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.local.publish import create_file
-from snaprebuild.storage.local.write_advice import ProcessUser, advice_on_directory, advice_on_owner, advice_on_path
+from snaprebuild.storage.local.write_advice import ProcessUser, advice_on_directory, advice_on_owner, advice_on_path, reading_advice
 from snaprebuild.storage.store import Ownership
 
 BROKER = Ownership(1001, 1001, 0o644)
@@ -119,6 +119,31 @@ def test_a_directory_that_cannot_be_written_to(case: str, monkeypatch: pytest.Mo
     advice = advice_on_directory("/data", BROKER, process)
     assert advice.startswith(f"This process has {process}; {SEGMENTS_HAVE}1001, gid 1001; {DIRECTORY_HAS}{uid}, gid {gid}")
     assert advice.endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("process", "mode", "advice"),
+    [
+        (user(65534, 65534), 0o640, "mode 0640. Run as uid {uid}, gid {gid} (of a container: --user {uid}:{gid})"),
+        (user(65534, 65534), 0o644, "mode 0644, which lets it read. Check access lists (getfacl), SELinux or AppArmor"),
+        (user(0, 0), 0o600, "mode 0600. Root lacks CAP_DAC_READ_SEARCH, or NFS maps root to another user"),
+    ],
+)
+def test_a_file_that_may_not_be_read(
+    process: ProcessUser, mode: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "segment"
+    file.touch()
+    file.chmod(mode)
+    monkeypatch.setattr(ProcessUser, "current", lambda: process)
+    text = reading_advice(ReadFailedError("cannot be opened", path=str(file), errno=errno.EACCES))
+    assert text.startswith(f". {PROCESS_HAS}{process.uid}, gid {process.gid}; it has uid ")
+    assert advice.format(uid=os.getuid(), gid=file.stat().st_gid) in text
+
+
+def test_an_error_that_no_user_helps_has_no_advice(tmp_path: Path) -> None:
+    assert reading_advice(ReadFailedError("cannot be read", path=str(tmp_path), errno=errno.EIO)) == ""
+    assert reading_advice(ReadFailedError("cannot be read", errno=errno.EACCES)) == ""
 
 
 def test_advice_on_what_is_missing(tmp_path: Path) -> None:

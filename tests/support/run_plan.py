@@ -15,7 +15,7 @@ import random
 import re
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -42,16 +42,34 @@ CHUNK_SECONDS = 20.0
 """A file without anything made once for all its tests is divided into groups of about this length."""
 UNKNOWN_SECONDS = {"quick": 0.05, "full": 2.0, "night": 2.0}
 """Of a test that was never timed here, by its tier."""
-LONG_SECONDS = 20.0
-UNKNOWN_SECONDS_OF = {"broker": LONG_SECONDS, "kafka": 5.0, "spark": 5.0, "release": 5.0}
+UNKNOWN_SECONDS_OF = {"broker": 20.0, "kafka": 5.0, "spark": 5.0, "release": 5.0}
 """Of a test with such a mark that was never timed here, unless its tier has more."""
-LONG_FILES = {
-    *("tests/cli/test_undo_killed.py", "tests/deploy/test_ansible.py", "tests/deploy/test_python_packages.py"),
-    *("tests/faults/test_s3_faults.py", "tests/spark/test_cluster.py", "tests/spark/test_dynamic_allocation.py"),
-    *("tests/spark/test_interrupts.py", "tests/spark/test_killed_runs.py", "tests/spark/test_plain_environment.py"),
+FILE_SECONDS = {
+    "tests/broker/test_beside_broker.py": 65.0,
+    "tests/broker/test_hard_records.py": 130.0,
+    "tests/broker/test_live_runs.py": 85.0,
+    "tests/broker/test_produced_records.py": 75.0,
+    "tests/broker/test_records_of_a_cluster.py": 105.0,
+    "tests/broker/test_release_4_4.py": 65.0,
+    "tests/browser/test_documentation_site.py": 100.0,
+    "tests/browser/test_page_layout.py": 40.0,
+    "tests/cli/test_undo_killed.py": 40.0,
+    "tests/deploy/test_ansible.py": 180.0,
+    "tests/deploy/test_python_packages.py": 40.0,
+    "tests/faults/test_s3_faults.py": 140.0,
+    "tests/spark/test_cluster.py": 60.0,
+    "tests/spark/test_dynamic_allocation.py": 20.0,
+    "tests/spark/test_interrupts.py": 20.0,
+    "tests/spark/test_killed_runs.py": 120.0,
+    "tests/spark/test_plain_environment.py": 40.0,
+    "tests/tier/test_copy_states.py": 55.0,
+    "tests/tier/test_ledger_turns.py": 30.0,
+    "tests/tier/test_limited_audit.py": 40.0,
+    "tests/tier/test_repair_after_retention.py": 40.0,
+    "tests/tier/test_tier_repair.py": 50.0,
 }
-"""Files with few tests, each of which takes about ``LONG_SECONDS``. At the end of the first run in a checkout nothing would run next to
-them."""
+"""About what a file takes in the full tier, where its tests and their marks suggest much less. In a new checkout nothing else shows it:
+such a file would begin last, and nothing would run next to it."""
 MADE_ONCE = re.compile(r'scope="(module|class|package|session)"')
 SHARED = {
     "the Spark session": re.compile(r"\bspark: SparkSession\b|\bconnect_server: \"?ConnectServer\b"),
@@ -85,6 +103,10 @@ def _module_marks(path: Path) -> tuple[str, ...]:
     return ()
 
 
+def _file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
 @functools.cache
 def _text(file: str) -> str:
     return (ROOT / file).read_text()
@@ -98,14 +120,14 @@ def _shared_by(file: str) -> str | None:
     return next((name for name, argument in SHARED.items() if argument.search(_text(file))), None)
 
 
-def _unknown_seconds(item: pytest.Item) -> float:
+def _unknown_seconds(item: pytest.Item, tests_of_file: int) -> float:
     """About what a test takes that was never timed here."""
+    if (of_file := FILE_SECONDS.get(_file_of(item.nodeid))) is not None:
+        return of_file / tests_of_file
     marks = [mark.name for mark in item.iter_markers()]
     tier = tier_of_marks(marks)
     if tier == "quick":
         return UNKNOWN_SECONDS[tier]
-    if item.nodeid.partition("::")[0] in LONG_FILES:
-        return LONG_SECONDS
     return max(UNKNOWN_SECONDS[tier], *(UNKNOWN_SECONDS_OF.get(name, 0.0) for name in marks))
 
 
@@ -119,9 +141,9 @@ class Plan:
     def __init__(self, durations: Mapping[str, float]) -> None:
         self._durations = durations
         self._chunks: dict[str, str] = {}
-        spent: Counter[str] = Counter()
+        spent: defaultdict[str, float] = defaultdict(float)
         for nodeid, seconds in durations.items():
-            file = nodeid.partition("::")[0]
+            file = _file_of(nodeid)
             if not self._is_whole(file):
                 self._chunks[nodeid] = f"{file}#{int(spent[file] // CHUNK_SECONDS)}"
                 spent[file] += seconds
@@ -133,15 +155,18 @@ class Plan:
 
     def group_of(self, nodeid: str) -> str:
         """The tests with the same answer go to the same process."""
-        file = nodeid.partition("::")[0]
+        file = _file_of(nodeid)
         return _shared_by(file) or self._chunks.get(nodeid, file)
 
     def ordered(self, items: Sequence[pytest.Item], shuffle: str | None = None) -> list[pytest.Item]:
         """The longest groups first, each as it was collected. With ``shuffle`` groups and tests are in an order that it decides."""
-        spent: Counter[str] = Counter()
+        spent: defaultdict[str, float] = defaultdict(float)
+        tests = Counter(_file_of(item.nodeid) for item in items)
         for item in items:
             seconds = self._durations.get(item.nodeid)
-            spent[self.group_of(item.nodeid)] += _unknown_seconds(item) if seconds is None else seconds
+            if seconds is None:
+                seconds = _unknown_seconds(item, tests[_file_of(item.nodeid)])
+            spent[self.group_of(item.nodeid)] += seconds
         if shuffle is not None:
             rng = random.Random(shuffle)
             place = {group: rng.random() for group in sorted(spent)}
@@ -171,7 +196,7 @@ class RunPlan:
         self._cache = getattr(config, "cache", None)  # None with `-p no:cacheprovider`
         self._known = self._recorded()
         self._plan = Plan(self._known)
-        self._took: Counter[str] = Counter()
+        self._took: defaultdict[str, float] = defaultdict(float)
         self._outcomes: Counter[str] = Counter()
         self._why_skipped: Counter[str] = Counter()
         self._left: Counter[str] = Counter()

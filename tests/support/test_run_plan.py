@@ -5,7 +5,7 @@ import re
 import tomllib
 
 from manifests import REPOSITORY
-from run_plan import LONG_FILES, NEEDS, SHARED, Plan, tier_of_marks
+from run_plan import FILE_SECONDS, NEEDS, SHARED, Plan, tier_of_marks
 from source_files import python_files
 
 QUOTES = "'\""
@@ -60,5 +60,5 @@ def test_what_takes_long_to_make_is_made_in_one_process() -> None:
     assert set(MADE_FOR_A_RUN.values()) == SHARED.keys()
 
 
-def test_files_of_long_tests_are_there() -> None:
-    assert not [name for name in LONG_FILES if not (REPOSITORY / name).is_file()]
+def test_files_whose_length_is_known_are_there() -> None:
+    assert not [name for name in FILE_SECONDS if not (REPOSITORY / name).is_file()]

@@ -155,7 +155,7 @@ FAULTS_TRIED = (None, "a silent producer is missing", "older sequence", "empty")
 def test_turns_give_what_one_audit_gives_and_read_each_byte_once(
     tmp_path: Path, fault: str | None, deleted: int, hole: int | None
 ) -> None:
-    for seed in (1,) if TIER == "quick" else range(6):
+    for seed in {"quick": (1,), "full": range(3), "night": range(12)}[TIER]:
         store = generated_store(seed, has_transactions=bool(seed % 2), expires=seed == 2)
         snapshots = store.states if fault is None else spoilt(store, 4, fault)
         turns = written(tmp_path, store, snapshots, deleted, hole)
@@ -174,7 +174,7 @@ def test_turns_give_what_one_audit_gives_and_read_each_byte_once(
 
 @pytest.mark.parametrize(("deleted", "hole"), FORMS)
 def test_a_stopped_run_loses_what_it_was_reading_and_nothing_else(tmp_path: Path, deleted: int, hole: int | None) -> None:
-    for seed in range(2 if TIER == "quick" else 12):
+    for seed in range({"quick": 2, "full": 4, "night": 40}[TIER]):
         store = generated_store(seed, has_transactions=bool(seed % 2))
         turns = written(tmp_path, store, store.states, deleted, hole)
         whole = turns.whole()

@@ -143,7 +143,7 @@ def test_two_wrong_ones_of_four_are_left_alone_or_right(healthy: Example) -> Non
 SUSPECT = ("a silent producer is missing", "a silent producer is missing from here on", "epoch", "older sequence")
 SUSPECT += ("timestamp", "open transaction", "invented producer")
 """Faults that other snapshots contradict, and no batch: nothing shows which of them is wrong, and nothing is written."""
-SEEDS = range(3) if TIER == "quick" else range(25)
+SEEDS = range({"quick": 3, "full": 8, "night": 100}[TIER])
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -30,12 +30,12 @@ from formats.remote.remote_log_metadata import (
     write_remote_log_record,
 )
 from snaprebuild.errors import WriteFailedError
+from snaprebuild.snapshots.receipts.directory_receipt import TOPIC_FORM, DirectoryReceipt
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.log_dir import find_partitions
 from snaprebuild.tier.metadata.topic_directories import MetadataReplica, MetadataTopicPlan, write_topic
 from snaprebuild.tier.metadata.topic_log import partition_files
-from snaprebuild.tier.metadata.topic_receipt import TopicReceipt
 from snaprebuild.tier.remote_log import RemoteLog
 from snaprebuild.tier.upload.announce import WrittenCopy
 
@@ -405,6 +405,17 @@ def test_offsets_without_a_leader_epoch_are_not_served(tmp_path: Path) -> None:
     assert (causes(run.document), run.document["partitions"][0]["refusals"][0]["offset"]) == (["not-served"], 5)
     healthy = in_json("tier metadata", store, "--log-dir", leader_of(tmp_path / "other", 5, 20, (0, 5)))
     assert causes(healthy.document) == []
+
+
+def test_a_log_start_that_is_older_than_the_leader_epochs(tmp_path: Path) -> None:
+    """A broker writes its log start once a minute, and leader epochs at once: one that was killed has deleted more than the file shows."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19))
+    words = ("tier metadata", store, "--log-dir", leader_of(tmp_path, 0, 20, (0, 12)))
+    run = in_json(*words)
+    assert causes(run.document) == ["not-served"]
+    assert "before the broker was killed, give --log-start t-0=12" in run.messages("tier-metadata-refused")
+    confirmed = in_json(*words, "--log-start", "t-0=12")
+    assert (causes(confirmed.document), decisions(confirmed.document)) == ([], ["below-log-start", "included"])
 
 
 def test_any_replica_shows_that_the_log_start_may_have_moved(tmp_path: Path) -> None:
@@ -967,14 +978,16 @@ def test_a_failure_at_the_second_replica_leaves_none(tmp_path: Path, monkeypatch
         create_partition_directory(log_dir, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr("snaprebuild.tier.metadata.topic_directories.create_partition_directory", fails_at_the_second)
-    receipt = TopicReceipt(str(tmp_path / "receipt.jsonl"))
+    receipt = DirectoryReceipt(str(tmp_path / "receipt.jsonl"), TOPIC_FORM)
     with pytest.raises(WriteFailedError):
         write_topic(plan, copies, timestamp_ms=MS, receipt=receipt)
     assert [path.name for place in places for path in place.iterdir() if path.is_dir()] == []
     run = in_json("undo", tmp_path / "receipt.jsonl")
     assert [each["action"] for each in run.document["directories"]] == ["absent", "absent"]
     monkeypatch.undo()
-    written_directories = write_topic(plan, copies, timestamp_ms=MS, receipt=TopicReceipt(str(tmp_path / "again.jsonl")))
+    written_directories = write_topic(
+        plan, copies, timestamp_ms=MS, receipt=DirectoryReceipt(str(tmp_path / "again.jsonl"), TOPIC_FORM)
+    )
     assert [each.records for each in written_directories] == [2, 2]
     first, second = ({path.name: path.read_bytes() for path in (place / replicas[0].name).iterdir()} for place in places)
     assert first == second

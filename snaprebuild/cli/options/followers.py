@@ -219,3 +219,4 @@ class FollowerBuildOptions(RemoteReplayOptions, frozen=True):
     accept_own_log: AcceptOwnLog = False
     allow_unproven: AllowUnproven = False
     dry_run: DryRun = False
+    receipt: ReceiptFile = None

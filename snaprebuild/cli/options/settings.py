@@ -14,7 +14,7 @@ from snaprebuild.argument_checks import JOBS_MAX
 from snaprebuild.cli.options.common import OneOf, Size, WholeNumber, quoted
 from snaprebuild.cli.options.description import OptionText
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import did_you_mean
+from snaprebuild.typed_paths import did_you_mean
 
 __all__ = ["CONFIG_FILE", "CONFIG_VARIABLE", "SETTINGS", "Setting", "SettingValue", "TextValue", "read_settings", "variable_of"]
 

@@ -11,7 +11,7 @@ from snaprebuild.cli.answer import SELECTION, expiry_words, given_words, none_re
 from snaprebuild.cli.printing import print_table
 from snaprebuild.cli.render.rebuild import run_text
 from snaprebuild.cli.render.shared_parts import source_verdict
-from snaprebuild.cli.render.status import fate_sentence, faults_text, status_details, status_line, words_after
+from snaprebuild.cli.render.status import fate_sentence, faults_text, forgetful_text, status_details, status_line, words_after
 from snaprebuild.cli.streams import print_on_stderr
 from snaprebuild.cli.value_text import labels_of, size_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
@@ -53,6 +53,7 @@ class BeforeStartView(View):
             text = f"{none[0].upper()}{none[1:]}."
         if not rebuilt.partitions:
             return none_read([each for each in self.findings if each.severity is not Severity.NOTE])
+        text = f"{text} {forgetful_text(self.findings)}".rstrip()
         if fates is None:
             return f"{faults_text(rebuilt.status)}{text}", self._following()
         return f"{fates}\n{status_details(self._judged.status)} {text}".replace("\n ", "\n"), self._following()
@@ -73,7 +74,9 @@ class BeforeStartView(View):
             return Advice("stop the broker", words) if is_live else words
         if any(each.cause is FindingCause.DEADLINE_PASSED for each in result.findings):
             return AFTER_DEADLINE
-        return AGAIN if _not_written(totals) else []
+        if _not_written(totals) or self._judged.status.topics_without_id:
+            return AGAIN
+        return ["verify", *given_words(*SELECTION)] if forgetful_text(self.findings) else []
 
     def print_table(self) -> None:
         _print(self._result)
@@ -159,7 +162,7 @@ def _summary(result: Preparation) -> str:
     parts = [
         f"{pluralize(totals['written'] + totals['would_write'], 'snapshot')} {done}",
         f"{_not_written(totals)} not written",
-        f"blocked {size_text(totals['blocked_bytes'])}, now {size_text(totals['blocked_bytes_left'])}",
+        f"{size_text(totals['blocked_bytes'])} wait for a snapshot, now {size_text(totals['blocked_bytes_left'])}",
         f"{size_text(totals['read_bytes'])} of {pluralize(len(result.partitions), 'partition')} read in {result.seconds:.1f} s",
     ]
     without_id = topics_under_id_zero(each.result.plan.source for each in result.partitions)
@@ -195,6 +198,6 @@ def _print(result: Preparation) -> None:
         if each.result.boundaries or each.result.plan.fault is not None or each.left_out
     ]
     if rows:
-        columns = ("partition", "blocked", "snapshots", "not written", "read", "state")
+        columns = ("partition", "wait for snapshot", "snapshots", "not written", "read", "state")
         title = None if result.rebuilt.dry_run else "Prepared, the most blocked first"
         print_table(title, columns, rows, right=columns[1:-1], drop=("read",))

@@ -77,14 +77,16 @@ class FollowerBuildView(View):
         findings: Sequence[Finding],
         *,
         log_dir: str,
-        dry_run: bool,
+        receipt: str | None,
     ) -> None:
+        """Takes the result, the log directory, and the path of the receipt, or None for a dry run."""
         super().__init__(findings)
         self._plan = plan
         self._tier = tier
         self._verdict = verdict
         self._log_dir = log_dir
-        self._dry_run = dry_run
+        self._receipt = receipt
+        self._dry_run = receipt is None
 
     def document(self) -> documents.FollowerBuild:
         """The document of the verb."""
@@ -112,6 +114,7 @@ class FollowerBuildView(View):
             warnings=plan.warnings,
             verdict=source_verdict(self._verdict),
             takes_effect=AT_START,
+            receipt=self._receipt,
         )
 
     def answer(self) -> Answer:
@@ -146,6 +149,7 @@ class FollowerBuildView(View):
             return
         path = os.path.join(shown(self._log_dir), plan.directory_name)
         print_text(f"written: {path} ({pluralize(len(plan.files), 'file')}); it takes effect when the broker next starts")
+        print_undo(self._receipt)
 
 
 # ---------------------------------------------------------------------------------------------------------------- follower check

@@ -554,10 +554,11 @@ def run_text(result: RebuildResult) -> str:
     totals = _totals(result)
     others = counts_text(_other_counts(result, totals))
     partitions = pluralize(len(result.partitions), "partition")
-    busy = sum(bool(partition.boundaries) for partition in result.partitions)
+    written = totals[BoundaryAction.WRITTEN]
+    actions = [[each.action for each in partition.boundaries] for partition in result.partitions]
+    busy = sum(BoundaryAction.WRITTEN in each if written else bool(each) for each in actions)
     if busy:
         partitions = f"{busy} of {partitions}"
-    written = totals[BoundaryAction.WRITTEN]
     answer = _title(result, written)
     if written:
         answer += f" in {partitions}{_in_place_of_wrong(result)}"

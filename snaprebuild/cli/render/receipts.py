@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
+from snaprebuild.cli.answer import repeated_words
 from snaprebuild.cli.options.kafka_release import release_words
 from snaprebuild.cli.printing import newest_run_text, print_table, print_text
 from snaprebuild.cli.table import counts_text, range_text
@@ -17,11 +18,12 @@ from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
 from snaprebuild.shell_words import option_words
+from snaprebuild.snapshots.receipts.directory_receipt import FOLLOWER_FORM, DirectoryAction, DirectoryUndo, DirectoryUndoResult
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenReceipt
 from snaprebuild.snapshots.receipts.undo import FileAction, UndoneFile, UndoResult
 from snaprebuild.snapshots.receipts.verify_receipt import FileStatus, FileTotals, Receipts, ReceiptVerdict, VerifiedFile
 
-__all__ = ["ReceiptListView", "ReceiptView", "UndoView"]
+__all__ = ["DirectoryUndoView", "ReceiptListView", "ReceiptView", "UndoView"]
 
 
 BEFORE_THE_START = Advice("start the broker, unless `scan` reports harm of its next start")
@@ -181,6 +183,40 @@ def _scan_words(receipt: WrittenReceipt, files: Iterable[VerifiedFile | UndoneFi
     if receipt.server_properties is not None and os.path.isfile(receipt.server_properties):
         words += ["--server-properties", shown(receipt.server_properties)]
     return [*words, *release_words(receipt.kafka_release)]
+
+
+class DirectoryUndoView(View):
+    """The partition directories that ``undo RECEIPT`` removed."""
+
+    def __init__(self, undo: DirectoryUndoResult, *, is_last: bool = False) -> None:
+        """Takes the result, and whether its receipt was found by ``--last``."""
+        super().__init__(undo.findings)
+        self._is_last = is_last
+        self._undo = undo
+
+    def document(self) -> DirectoryUndo:
+        undo = self._undo
+        return DirectoryUndo(receipt=undo.receipt, dry_run=undo.dry_run, directories=undo.directories)
+
+    def answer(self) -> Answer:
+        undo = self._undo
+        actions = Counter(each.action for each in undo.directories)
+        totals = ", ".join(f"{count} {action}" for action, count in actions.items()) or "nothing to take back"
+        directories = pluralize(len(undo.directories), "directory", "directories")
+        dry = "Dry run: nothing was changed. " if undo.dry_run else ""
+        answer = f"{dry}{directories}: {totals}."
+        if self._is_last:
+            answer += f"\n{newest_run_text(f'`{undo.verb}`', undo.receipt)}"
+        if undo.dry_run and actions[DirectoryAction.WOULD_REMOVE]:
+            return answer, ["undo", *repeated_words("dry_run")]
+        if undo.verb == FOLLOWER_FORM.verb and actions[DirectoryAction.REMOVED]:
+            return answer, Advice("remove the lines of this partition from the checkpoints, if you have merged them")
+        return answer, []
+
+    def print_table(self) -> None:
+        rows = [(shown(each.path), each.action, each.reason or "-") for each in self._undo.directories]
+        if rows:
+            print_table(None, ("directory", "action", "because"), rows)
 
 
 class ReceiptListView(View):

@@ -8,7 +8,7 @@ from collections import Counter
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.cli.answer import SELECTION, given_words, none_read
 from snaprebuild.cli.printing import is_verbose, print_table, print_text
-from snaprebuild.cli.render.status import answer_lines, next_of_status, note_sentences, snapshot_counts
+from snaprebuild.cli.render.status import answer_lines, can_write, next_of_status, note_sentences, snapshot_counts
 from snaprebuild.cli.table import ROWS_MAX, printable
 from snaprebuild.cli.value_text import labels_of, shown, size_text, time_text
 from snaprebuild.cli.view import Answer
@@ -85,7 +85,7 @@ def scan_answer(result: ScanResult, now_ms: int) -> Answer:
         again,
         is_verified=False,
         is_local=all(each.state.store.is_local for each in result.log_dirs),
-        can_plan=any(each.totals.missing and not each.source.uploads_under_id_zero for each in result.partitions),
+        can_plan=any(can_write(each.source, each.missing_offsets) for each in result.partitions),
         expiry=(),
     )
     expired = _expired_text(result, now_ms)

@@ -5,11 +5,12 @@ It has at most ``LINE_MAX`` columns. A line that would be longer has shorter nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
+from formats.partition.file_names import snapshot_file_name
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import NOT_READY_ADVICE, not_ready_text
 from snaprebuild.broker.status import FateGroup, Status, StatusCounts, status_of
@@ -26,9 +27,11 @@ __all__ = [
     "LIVE_UNKNOWN",
     "OUT_DIRECTORY",
     "answer_lines",
+    "can_write",
     "copy_counts",
     "fate_sentence",
     "faults_text",
+    "forgetful_text",
     "is_stray",
     "judgement_lines",
     "next_of_status",
@@ -80,6 +83,8 @@ def answer_lines(status: Status, findings: Sequence[Finding], heads: Sequence[st
         tail: a sentence that follows the counts after a semicolon, if it fits.
     """
     status = msgspec.structs.replace(status, deleted=deleted_count(findings), unread=len(unread_paths(findings)))
+    if _counts(msgspec.structs.replace(status, waiting=0, waiting_unknown=0)):
+        extra = [concern_text([each for each in findings if each.cause is FindingCause.SNAPSHOT_ABOVE_LOG_END]), *extra]
     unread = unread_text(findings)
     first = status_line(status)
     skipped = skipped_text(findings)
@@ -421,8 +426,24 @@ def next_of_status(
         return ["plan", *judged] if can_plan else AGAIN
     if not is_verified:
         return ["verify", *judged]
-    # Nothing is written next to a log that is never uploaded, but the snapshots that the start needs can be built.
-    return ["plan", *judged, *elsewhere] if writes_empty else []
+    if writes_empty:
+        # Nothing is written next to a log that is never uploaded, but the snapshots that the start needs can be built.
+        return ["plan", *judged, *elsewhere]
+    return AGAIN if status.topics_without_id else []
+
+
+def can_write(source: PartitionSource, missing: Iterable[int]) -> bool:
+    """Whether `rebuild` may write one of the missing snapshots: none of a topic without an id, and none whose name something else has."""
+    taken = source.directory.unreadable
+    return not source.uploads_under_id_zero and any(snapshot_file_name(offset) not in taken for offset in missing)
+
+
+def forgetful_text(findings: Iterable[Finding]) -> str:
+    """A sentence about partitions of which the next start writes empty snapshots; empty without any."""
+    count = sum(each.cause is FindingCause.EMPTY_AT_NEXT_START for each in findings)
+    if not count:
+        return ""
+    return f"At its next start the broker writes EMPTY snapshots in {pluralize(count, 'partition')}, and forgets the producers."
 
 
 def is_stray(source: PartitionSource, offset: int) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.cli.answer import repeated_words, selects_nothing
-from snaprebuild.cli.printing import newest_run_text, print_table, print_undo
+from snaprebuild.cli.printing import print_table, print_undo
 from snaprebuild.cli.render.status import answer_lines, copy_counts, faults_text, nothing_read
 from snaprebuild.cli.value_text import id_labels, shown, size_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
@@ -18,10 +17,9 @@ from snaprebuild.storage.local.document_file import new_file
 from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.metadata.store_records import StoreRecords, TierMetadata
 from snaprebuild.tier.metadata.topic_directories import WrittenDirectory
-from snaprebuild.tier.metadata.topic_receipt import DirectoryAction, MetadataUndo, TopicUndo
 from snaprebuild.tier.upload.announce import record_lines
 
-__all__ = ["MetadataOutput", "MetadataUndoView", "TierMetadataView"]
+__all__ = ["MetadataOutput", "TierMetadataView"]
 
 
 @dataclass
@@ -209,35 +207,3 @@ class TierMetadataView(View):
             records = self._records
             with new_file(self._output.records_file) as file:
                 file.writelines(line.encode() for line in record_lines(records.written_copies, records.metadata_partitions))
-
-
-class MetadataUndoView(View):
-    """The directories that `undo` removed."""
-
-    def __init__(self, undo: TopicUndo, *, is_last: bool = False) -> None:
-        """Takes the result, and whether its receipt was found by ``--last``."""
-        super().__init__(undo.findings)
-        self._is_last = is_last
-        self._undo = undo
-
-    def document(self) -> MetadataUndo:
-        undo = self._undo
-        return MetadataUndo(receipt=undo.receipt, dry_run=undo.dry_run, directories=undo.directories)
-
-    def answer(self) -> Answer:
-        undo = self._undo
-        actions = Counter(each.action for each in undo.directories)
-        totals = ", ".join(f"{count} {action}" for action, count in actions.items()) or "nothing to take back"
-        directories = pluralize(len(undo.directories), "directory", "directories")
-        dry = "Dry run: nothing was changed. " if undo.dry_run else ""
-        answer = f"{dry}{directories}: {totals}."
-        if self._is_last:
-            answer += f"\n{newest_run_text('`tier metadata`', undo.receipt)}"
-        if undo.dry_run and actions[DirectoryAction.WOULD_REMOVE]:
-            return answer, ["undo", *repeated_words("dry_run")]
-        return answer, []
-
-    def print_table(self) -> None:
-        rows = [(shown(each.path), each.action, each.reason or "-") for each in self._undo.directories]
-        if rows:
-            print_table(None, ("directory", "action", "because"), rows)

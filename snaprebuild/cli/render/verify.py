@@ -10,13 +10,22 @@ from msgspec.structs import asdict
 from snaprebuild.cli.answer import SELECTION, expiry_words, given_words, none_read
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import cache_use, excused_text, inputs_of, needs_of
-from snaprebuild.cli.render.status import LINE_MAX, answer_lines, is_stray, next_of_status, snapshot_counts, waiting_text
+from snaprebuild.cli.render.status import (
+    LINE_MAX,
+    answer_lines,
+    can_write,
+    forgetful_text,
+    is_stray,
+    next_of_status,
+    snapshot_counts,
+    waiting_text,
+)
 from snaprebuild.cli.table import counts_text
 from snaprebuild.cli.value_text import labels_of
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
-from snaprebuild.findings import FindingCause, deleted_text, pluralize, unread_paths
+from snaprebuild.findings import deleted_text, pluralize, unread_paths
 from snaprebuild.replay.difference import DifferenceKind, EntryDifference, VerifiedSnapshot
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
@@ -57,11 +66,6 @@ class VerifyView(View):
             fates=[fate.document() for group in status.groups for fate in group.fates],
         )
 
-    @property
-    def _forgetful(self) -> int:
-        """Partitions of which the next start writes empty snapshots."""
-        return sum(each.cause is FindingCause.EMPTY_AT_NEXT_START for each in self._judged.findings)
-
     def answer(self) -> Answer:
         result = self._result
         status = self._judged.status
@@ -84,7 +88,7 @@ class VerifyView(View):
             selected,
             is_verified=True,
             is_local=all(verdict.source.directory.store.is_local for verdict in result.partitions),
-            can_plan=any(verdict.missing and not verdict.source.uploads_under_id_zero for verdict in result.partitions),
+            can_plan=any(can_write(verdict.source, verdict.needs.missing_offsets) for verdict in result.partitions),
             can_replace=any(_is_at_boundary(verdict, each) for verdict in result.partitions for each in verdict.outcome.snapshots),
             are_strays=all(
                 is_stray(verdict.source, each.offset)
@@ -92,7 +96,7 @@ class VerifyView(View):
                 for each in verdict.outcome.snapshots
                 if each.comparison.proven_wrong
             ),
-            writes_empty=self._forgetful > 0,
+            writes_empty=bool(forgetful_text(findings)),
             expiry=expiry_words(),
         )
         if status.concerns:
@@ -115,9 +119,8 @@ class VerifyView(View):
             rows.append((label, len(verdict.outcome.snapshots), len(verdict.needs.missing_offsets) or "-", counts))
         if rows:
             print_table(None, ("partition", "snapshots", "missing", "verdict"), rows, right=("snapshots", "missing"))
-        if self._forgetful:
-            partitions = pluralize(self._forgetful, "partition")
-            print_text(f"At its next start the broker writes EMPTY snapshots in {partitions}, and forgets the producers.")
+        if text := forgetful_text(self._judged.findings):
+            print_text(text)
         self._print_snapshots(labels)
         _print_differences(result, labels)
         if result.differences_not_listed:

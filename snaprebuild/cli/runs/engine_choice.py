@@ -43,6 +43,8 @@ def spark_engine(master: str | None, conf: Mapping[str, str], tasks: int | None)
         UsageError: Spark is not installed, or does not start.
     """
     with _is_installed():
+        import pandas  # noqa: F401  pyspark needs it for each task, and says so of each partition
+
         from snaprebuild.spark.job import SparkEngine
         from snaprebuild.spark.session import opened_session
     with opened_session(master, conf) as session:

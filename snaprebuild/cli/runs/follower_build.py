@@ -21,6 +21,8 @@ from snaprebuild.cluster.scan_storage import OF_ONE_LOG, local_start_concerns
 from snaprebuild.errors import UsageError
 from snaprebuild.findings import first_of
 from snaprebuild.followers import build
+from snaprebuild.snapshots.receipts.directory_receipt import FOLLOWER_FORM, DirectoryReceipt
+from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import absolute, is_object
@@ -33,11 +35,13 @@ def run_follower_build(
     store: str, directory: str, options: FollowerBuildOptions, log_start: int | None, out: OutputOptions, s3: S3Options
 ) -> View:
     """Builds the directory of an empty follower, unless ``dry_run``."""
-    out.begin(private_key=key_files(options))
+    out.begin({"--receipt": options.receipt}, private_key=key_files(options))
     configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)
     s3 = configured.s3
     check_metadata(options.metadata)
+    receipt = DirectoryReceipt(options.receipt or default_receipt_path(None), FOLLOWER_FORM)
+    receipt.check_place()
     check_directories([directory] if directory else [], server_properties=options.server_properties)
     if not directory or is_object(directory):
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
@@ -71,9 +75,9 @@ def run_follower_build(
     if options.dry_run:
         build.check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=options.allow_unproven)
     else:
-        build.build_follower(plan, log_dir, log_dirs=log_dirs, allow_unproven=options.allow_unproven)
+        build.build_follower(plan, log_dir, receipt=receipt, log_dirs=log_dirs, allow_unproven=options.allow_unproven)
     findings += [*build.build_findings(plan, log_dir), *concerns]
-    return FollowerBuildView(plan, tier, verdict, findings, log_dir=log_dir, dry_run=options.dry_run)
+    return FollowerBuildView(plan, tier, verdict, findings, log_dir=log_dir, receipt=None if options.dry_run else receipt.path)
 
 
 def _only_name(selection: Selection) -> str | None:

@@ -19,6 +19,7 @@ from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, local_start_concerns
 from snaprebuild.errors import UsageError
+from snaprebuild.snapshots.receipts.directory_receipt import TOPIC_FORM, DirectoryReceipt
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.run_record import run_record
 from snaprebuild.snapshots.source.selection import Selection
@@ -31,7 +32,6 @@ from snaprebuild.tier.metadata.partition_records import check_gap_segments
 from snaprebuild.tier.metadata.produce import check_cluster, check_deletions, expected_deletions, produce_records
 from snaprebuild.tier.metadata.store_records import MetadataRequest, StoreRecords, store_records
 from snaprebuild.tier.metadata.topic_directories import MetadataTopicPlan, plan_topic, read_cluster, write_topic
-from snaprebuild.tier.metadata.topic_receipt import TopicReceipt
 from snaprebuild.tier.remote_store import list_store
 from snaprebuild.tier.upload.announce import Announcer
 
@@ -88,7 +88,7 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
         if announcer is not None and not records.is_refused:
             output.deletions = _produce(records, leaders, announcer, options)
     if plan is not None and not records.is_refused:
-        receipt = None if options.dry_run else TopicReceipt(options.receipt or default_receipt_path(None))
+        receipt = None if options.dry_run else DirectoryReceipt(options.receipt or default_receipt_path(None), TOPIC_FORM)
         output.directories = write_topic(plan, records.written_copies, timestamp_ms=run_record().at_ms, receipt=receipt)
         output.receipt = None if receipt is None else receipt.path
     return TierMetadataView(records, output, concerns)

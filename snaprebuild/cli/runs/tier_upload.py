@@ -76,7 +76,7 @@ def run_tier_upload(
     logs, found = read_remote_logs(options.metadata_log or (), stores)
     sources = _sources(partitions, options, run, voter_ids)
     to_announce = upload_inputs.wanted_partitions(partitions, topic_ids)
-    is_verified = bool(options.metadata_log) and not found
+    is_verified = bool(options.metadata_log) and logs.is_complete
     with upload_inputs.announcing(options.produce_to, options.producer_config, to_announce) as announcer:
         request = UploadRequest(
             root=root,

@@ -7,15 +7,15 @@ from functools import partial
 
 from snaprebuild.cli.file_kinds import UNDONE_RECEIPT, check_file
 from snaprebuild.cli.options.common import S3Options, check_paths
-from snaprebuild.cli.render.receipts import ReceiptListView, UndoView
+from snaprebuild.cli.render.receipts import DirectoryUndoView, ReceiptListView, UndoView
 from snaprebuild.cli.render.tier import RepairUndoView
-from snaprebuild.cli.render.tier_metadata import MetadataUndoView
 from snaprebuild.cli.runs.run_settings import stores_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.receipts import undo as undoing
-from snaprebuild.snapshots.receipts.receipt_lines import STORE_KIND, TOPIC_KIND
+from snaprebuild.snapshots.receipts.directory_receipt import FOLLOWER_FORM, TOPIC_FORM, undo_directories
+from snaprebuild.snapshots.receipts.receipt_lines import STORE_KIND
 from snaprebuild.snapshots.receipts.receipt_reader import ReceiptHeading, ReceiptKind, load_receipt
 from snaprebuild.snapshots.receipts.verify_receipt import (
     list_receipts,
@@ -23,7 +23,6 @@ from snaprebuild.snapshots.receipts.verify_receipt import (
     receipt_path,
     schema_of,
 )
-from snaprebuild.tier.metadata.topic_receipt import undo_topic
 from snaprebuild.tier.repair.undo import is_repair_undone, undo_receipt
 
 __all__ = ["run_undo"]
@@ -52,8 +51,9 @@ def run_undo(
         check_file(receipt, UNDONE_RECEIPT)
     out.begin(receipt=receipt)
     schema = "" if is_directory else schema_of(receipt) or ""
-    if schema.startswith(TOPIC_KIND):
-        return MetadataUndoView(undo_topic(receipt, dry_run=dry_run), is_last=last)
+    for form in (TOPIC_FORM, FOLLOWER_FORM):
+        if schema.startswith(form.kind):
+            return DirectoryUndoView(undo_directories(receipt, form, dry_run=dry_run), is_last=last)
     if schema.startswith(STORE_KIND):
         return RepairUndoView(undo_receipt(receipt, stores_of(s3), dry_run=dry_run), is_last=last)
     return UndoView(undoing.undo(load_receipt(receipt), dry_run=dry_run), receipt, is_last=last)
@@ -62,6 +62,7 @@ def run_undo(
 def _is_undone(s3: S3Options, receipt: ReceiptHeading) -> bool:
     if receipt.kind is ReceiptKind.STORE:
         return is_repair_undone(receipt.path, stores_of(s3))
-    if receipt.kind is ReceiptKind.METADATA_TOPIC:
-        return undo_topic(receipt.path, dry_run=True).is_undone
+    for form in (TOPIC_FORM, FOLLOWER_FORM):
+        if receipt.kind.value == form.kind:
+            return undo_directories(receipt.path, form, dry_run=True).is_undone
     return undoing.is_undone(load_receipt(receipt.path))

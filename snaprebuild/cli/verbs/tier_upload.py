@@ -32,7 +32,7 @@ def tier_upload(
     __remote_log_metadata: --produce-to puts them there, --records-file writes them to a file. Exit code 3 if a segment is
     refused, or if no evidence shows that a replica leads or is in sync (with ZooKeeper --i-am-the-leader). A segment
     above the high watermark or the last stable offset waits, and nothing is wrong with it. Exit code 5 if the store or the cluster
-    failed: run the same command again.
+    failed: run the same command again. There is no receipt, and no `undo`: a broker may read a copy as soon as it knows of it.
     """
     from snaprebuild.cli.runs.tier_upload import run_tier_upload
 

@@ -30,13 +30,13 @@ def undo(
     out: OutputOptions,
     s3: S3Options,
 ) -> View:
-    """REMOVES the snapshots that a run wrote, and puts back what it set aside. Without RECEIPT and --last, lists the receipts.
+    """REMOVES the files that a run wrote, and puts back what it set aside. Without RECEIPT and --last, lists the receipts.
 
-    RECEIPT is the file that `rebuild`, `install`, `before-start`, `follower repair` or `tier repair` left. If a run on Spark was killed
-    and its file is lost, RECEIPT is the directory with its parts (`snaprebuild-part-*.jsonl`). Stop the broker first; for
-    remote storage it may run. Only files that still have the bytes and the time of that run are removed. What was changed, replaced or
-    written again by a later run is left alone and reported, exit code 1. A second undo finds nothing to do; one that was interrupted can
-    be run again.
+    RECEIPT is the file that `rebuild`, `install`, `before-start`, `follower build`, `follower repair`, `tier metadata` or `tier repair`
+    left. If a run on Spark was killed and its file is lost, RECEIPT is the directory with its parts (`snaprebuild-part-*.jsonl`). Stop
+    the broker first; for remote storage it may run. Only files that still have the bytes and the time of that run are removed. What was
+    changed, replaced or written again by a later run is left alone and reported, exit code 1. A second undo finds nothing to do; one
+    that was interrupted can be run again.
     """
     from snaprebuild.cli.runs.undo import run_undo
 

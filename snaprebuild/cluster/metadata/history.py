@@ -25,9 +25,10 @@ from snaprebuild.cluster.metadata.registered_model import (
 )
 from snaprebuild.cluster.metadata.unknown_contents import UnknownContentsCounter
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, Severity, did_you_mean, pluralize
+from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.published import Part, members_of_base
 from snaprebuild.snapshots.source.selection import Selection
+from snaprebuild.typed_paths import did_you_mean
 
 if TYPE_CHECKING:
     from snaprebuild.snapshots.run import Run

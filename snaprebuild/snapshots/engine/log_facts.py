@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -12,6 +13,7 @@ from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader, SegmentBytes, TailKind, notes_batches
 from formats.log.batch_walk import plain_log_end
 from snaprebuild.errors import DeadlinePassedError, ReadFailedError, RefusedError
+from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.window import Clock, window_start
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.local.regular_file import once_more
@@ -21,6 +23,7 @@ from snaprebuild.storage.thread_pool import local_map
 
 __all__ = [
     "LogTail",
+    "above_log_end",
     "check_deadline",
     "ends_at_log_end",
     "known_log_end",
@@ -211,3 +214,23 @@ def window_index(partition: PartitionSource, clock: Clock, deadline: float | Non
     each = local_map([partition.directory.store])
     hints = each(partial(largest_timestamp_hint, partition, deadline=deadline), range(last))
     return window_start([*hints, None], clock.as_of_ms, clock.expiration_ms)
+
+
+def above_log_end(source: PartitionSource, above: Sequence[int], log_end: int) -> Finding:
+    """The finding about snapshots above the log end. A broker takes a snapshot of what its log holds, so the log was longer.
+
+    Args:
+        source: of the partition.
+        above: offsets of the snapshots, ascending, at least one.
+        log_end: the last offset of the log and one, by a replay.
+    """
+    log_dir = source.log_dir
+    more = f" and {len(above) - 1} more" if len(above) > 1 else ""
+    below = f"the log ends at {log_end}, below the snapshot at {above[-1]}{more}"
+    message = f"{below}: the log lost its tail, or the snapshot belongs to another log"
+    severity = Severity.FINDING
+    if log_dir.is_broker_directory and log_dir.clean_shutdown is None:
+        message = f"{below}: its broker did not stop cleanly, and removes such files when it starts"
+        severity = Severity.NOTE
+    path = source.directory.path
+    return Finding("snapshot-above-log-end", severity, path, message, above[-1], cause=FindingCause.SNAPSHOT_ABOVE_LOG_END)

@@ -18,9 +18,17 @@ import msgspec
 from msgspec.structs import replace
 
 from formats.errors import FormatError
-from snaprebuild.errors import GoneFileError, GonePartitionError, LimitReachedError, OutOfMemoryError, SnaprebuildError
+from snaprebuild.errors import (
+    GoneFileError,
+    GonePartitionError,
+    LimitReachedError,
+    OutOfMemoryError,
+    SnaprebuildError,
+    StorageError,
+)
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import SegmentSummary
+from snaprebuild.shell_words import absent_package_text
 from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
 from snaprebuild.snapshots.engine.first_snapshot import contradiction
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay
@@ -318,6 +326,8 @@ def to_domain_error(error: Exception) -> SnaprebuildError | FormatError:
         if current_limits().io.max_memory_bytes is None:
             return OutOfMemoryError("out of memory")
         return OutOfMemoryError("out of memory: max_memory leaves no more for it")
+    if isinstance(error, ModuleNotFoundError):
+        return StorageError(absent_package_text(error))
     return SnaprebuildError(f"unforeseen {type(error).__name__}: {error}")
 
 

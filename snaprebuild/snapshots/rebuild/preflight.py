@@ -6,7 +6,9 @@ All of them call ``with_preflight``, so that they have one answer. Each write is
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -40,7 +42,15 @@ def with_preflight(plan: Plan, *, is_rehearsal: bool = False) -> Plan:
         is_rehearsal: a broker may hold the log directories now, and is stopped before the run, as for `plan`.
     """
     locks = _Locks(is_rehearsal=is_rehearsal)
-    partitions = [replace(each, blocked=_blocked(each, plan, locks)) for each in plan.partitions]
+    obstacles = [_obstacle(each, plan, locks) for each in plan.partitions]
+    counts = Counter[str]()
+    for each, obstacle in zip(plan.partitions, obstacles, strict=True):
+        if obstacle is not None:
+            counts[obstacle.place] += len(each.all_boundaries)
+    partitions = [
+        each if obstacle is None else replace(each, blocked=_blocked(each, obstacle, counts[obstacle.place]))
+        for each, obstacle in zip(plan.partitions, obstacles, strict=True)
+    ]
     return replace(plan, partitions=tuple(_with_room(partitions, plan)))
 
 
@@ -67,7 +77,32 @@ def _shown(plan: PartitionPlan) -> PartitionPlan:
     )
 
 
-def blocked_by(plan: PartitionPlan, error: SnaprebuildError, directory: str, *, has_owner: bool = True) -> Blocked:
+class _Obstacle(NamedTuple):
+    """What keeps a partition from being written to.
+
+    Attributes:
+        error: because of which nothing of it is written.
+        directory: that cannot be written to.
+        has_owner: the snapshots must have the owner of their segments.
+    """
+
+    error: RefusedError | WriteFailedError
+    directory: str
+    has_owner: bool = True
+
+    @property
+    def place(self) -> str:
+        """The directory that exists: one finding is about all snapshots that would go there."""
+        return nearest_existing(self.directory)
+
+
+def _blocked(plan: PartitionPlan, obstacle: _Obstacle, count: int) -> Blocked:
+    return blocked_by(plan, obstacle.error, obstacle.directory, has_owner=obstacle.has_owner, count=count)
+
+
+def blocked_by(
+    plan: PartitionPlan, error: SnaprebuildError, directory: str, *, has_owner: bool = True, count: int | None = None
+) -> Blocked:
     """The error that keeps a partition from being written to, for its finding and its boundaries.
 
     Args:
@@ -75,10 +110,11 @@ def blocked_by(plan: PartitionPlan, error: SnaprebuildError, directory: str, *, 
         error: because of which nothing of it is written.
         directory: that cannot be written to.
         has_owner: the snapshots must have the owner of their segments.
+        count: of the snapshots that the directory would get, of all partitions; None for those of this one.
     """
     if is_denied(error, directory):
         owner = owner_of_snapshot(plan, plan.all_boundaries[0].offset) if has_owner else None
-        finding = denied_finding(directory, len(plan.all_boundaries), owner)
+        finding = denied_finding(directory, len(plan.all_boundaries) if count is None else count, owner)
     else:
         finding = finding_of_error(error, plan.path)
     action = BoundaryAction.REFUSED if isinstance(error, RefusedError) else BoundaryAction.FAILED
@@ -92,12 +128,17 @@ def blocked_in_place(plan: PartitionPlan, offsets: Iterable[int]) -> Blocked | N
         plan: of the partition.
         offsets: of the snapshots that need an owner of their own: a hard link has that of its file.
     """
+    error = _error_in_place(plan, offsets)
+    return None if error is None else blocked_by(plan, error, plan.path)
+
+
+def _error_in_place(plan: PartitionPlan, offsets: Iterable[int]) -> RefusedError | WriteFailedError | None:
     try:
         check_new_files(plan.path)
         for owner in {owner_of_snapshot(plan, offset) for offset in offsets}:
             check_owner(plan.path, owner)
     except (WriteFailedError, RefusedError) as error:
-        return blocked_by(plan, error, plan.path)
+        return error
     return None
 
 
@@ -129,7 +170,7 @@ def _new(plan: PartitionPlan, whole: Plan) -> list[BoundaryPlan]:
     return [each for each in plan.boundaries if is_for_each or not each.exists]
 
 
-def _blocked(plan: PartitionPlan, whole: Plan, locks: _Locks) -> Blocked | None:
+def _obstacle(plan: PartitionPlan, whole: Plan, locks: _Locks) -> _Obstacle | None:
     destination = whole.request.destination
     if not plan.boundaries or is_object(plan.target):
         return None
@@ -137,12 +178,13 @@ def _blocked(plan: PartitionPlan, whole: Plan, locks: _Locks) -> Blocked | None:
     if destination.locks_log_dirs and log_dir.is_broker_directory and log_dir.store.is_local:
         error = locks.error_of(plan)
         if error is not None:
-            return blocked_by(plan, error, log_dir.path)
+            return _Obstacle(error, log_dir.path)
     new = _new(plan, whole)
     if not new:
         return None
     if destination.writes_into_log_dirs:
-        return blocked_in_place(plan, [each.offset for each in new])
+        error = _error_in_place(plan, [each.offset for each in new])
+        return None if error is None else _Obstacle(error, plan.path)
     try:
         check_new_files(plan.target)
         if destination.is_for_broker:
@@ -150,7 +192,7 @@ def _blocked(plan: PartitionPlan, whole: Plan, locks: _Locks) -> Blocked | None:
                 check_owner(plan.target, owner)
     except (WriteFailedError, RefusedError) as error:
         if _lacking(plan, new):
-            return blocked_by(plan, error, plan.target, has_owner=destination.is_for_broker)
+            return _Obstacle(error, plan.target, has_owner=destination.is_for_broker)
     return None
 
 

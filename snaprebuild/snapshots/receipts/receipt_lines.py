@@ -19,6 +19,7 @@ from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.whole_file import aside_name
 
 __all__ = [
+    "FOLLOWER_KIND",
     "KIND",
     "OTHER_VERSION_ADVICE",
     "SCHEMA",
@@ -53,6 +54,9 @@ STORE_KIND = "snaprebuild.tier-undo/"
 
 TOPIC_KIND = "snaprebuild.metadata-undo/"
 """Begin of the schema of the receipts of `tier metadata`."""
+
+FOLLOWER_KIND = "snaprebuild.follower-undo/"
+"""Begin of the schema of the receipts of `follower build`."""
 
 OTHER_VERSION_ADVICE = "use the version of snaprebuild that wrote it"
 

@@ -20,6 +20,7 @@ from snaprebuild.replay.broker_start import LoadedLog
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.snapshots.receipts.part_files import JOINED, part_names
 from snaprebuild.snapshots.receipts.receipt_lines import (
+    FOLLOWER_KIND,
     KIND,
     OTHER_VERSION_ADVICE,
     SCHEMA,
@@ -208,6 +209,8 @@ class ReceiptKind(Enum):
     """The receipt names manifests that `tier repair` replaced."""
     METADATA_TOPIC = TOPIC_KIND
     """The receipt names directories that `tier metadata` wrote."""
+    FOLLOWER = FOLLOWER_KIND
+    """The receipt names the directory that `follower build` wrote."""
 
 
 class ReceiptHeading(NamedTuple):

@@ -55,7 +55,11 @@ __all__ = [
     "verify_receipt",
 ]
 
-COMMANDS = {ReceiptKind.STORE: "snaprebuild tier repair", ReceiptKind.METADATA_TOPIC: "snaprebuild tier metadata"}
+COMMANDS = {
+    ReceiptKind.STORE: "snaprebuild tier repair",
+    ReceiptKind.METADATA_TOPIC: "snaprebuild tier metadata",
+    ReceiptKind.FOLLOWER: "snaprebuild follower build",
+}
 """The command of a receipt that does not have it."""
 
 RECEIPTS_ELSEWHERE = (
@@ -74,6 +78,7 @@ class FileStatus(StrEnum):
     KEPT = "kept"
     """The file has the bytes that the run wrote."""
     REMOVED = "removed"
+    """The file is gone, or `undo` put the snapshot back that the run had set aside for it."""
     REPLACED = "replaced"
     """The file has other bytes; or `undo` removed it, and another run wrote it again."""
     UNREADABLE = "unreadable"
@@ -168,10 +173,16 @@ def _verified(file: WrittenFile, partition: _PresentPartition) -> VerifiedFile:
     if file.is_undoing and not file.is_undone and status is FileStatus.REMOVED and not is_explained:
         reason = "an `undo` that was killed was about to remove it: run `undo` again"
         is_explained = True
-    elif file.is_undone and status in (FileStatus.REMOVED, FileStatus.REPLACED):
+    elif file.is_undone and status is FileStatus.REPLACED:
         reason = "`undo` removed it"
-        if status is FileStatus.REPLACED:
+        is_explained = True
+        if _is_put_back(file):
+            status = FileStatus.REMOVED
+            reason += ", and put the snapshot back that was set aside"
+        else:
             reason += "; what is there now was written or put back later, and `verify PATH` checks it"
+    elif file.is_undone and status is FileStatus.REMOVED:
+        reason = "`undo` removed it"
         is_explained = True
     assert file.snapshot_class is not None, "files that were written have a class"
     return VerifiedFile(
@@ -204,6 +215,13 @@ def _state(file: WrittenFile, partition: _PresentPartition) -> tuple[FileStatus,
         return FileStatus.REPLACED, *partition.why_replaced(file.offset)
     is_same = any(present.modified_ns == written.modified_ns for written in file.fingerprints)
     return FileStatus.KEPT, None if is_same else "written again with the same bytes", True
+
+
+def _is_put_back(file: WrittenFile) -> bool:
+    """Whether the snapshot that the run set aside has its name again."""
+    with contextlib.suppress(ReadFailedError):
+        return file.set_aside is not None and fingerprint_at(file.path) == file.set_aside[1]
+    return False
 
 
 def _has_another_size(file: WrittenFile) -> bool:

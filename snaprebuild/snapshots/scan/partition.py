@@ -17,7 +17,7 @@ from snaprebuild.broker.start_facts import RemoteStorage, TransactionIndexFault
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, in_flux, pluralize, unread_paths
 from snaprebuild.replay.broker_start import BrokerStart, LoadedLog, SnapshotOrigin, broker_start
-from snaprebuild.snapshots.engine.log_facts import log_end_offset
+from snaprebuild.snapshots.engine.log_facts import above_log_end, log_end_offset
 from snaprebuild.snapshots.scan.boundary_state import (
     at_next_start,
     goes_up_wrong,
@@ -396,7 +396,12 @@ class _PartitionScanner:
         return tuple(StraySnapshot(offset, at_next_start(after.get(offset), had_file=True)) for offset in others)
 
     def _report_next_start(self, boundaries: Sequence[BoundaryScan], others: Sequence[StraySnapshot]) -> None:
-        stray = {each.offset: each.at_next_start for each in others if each.offset not in self.known_bases}
+        end = self.log_end.offset
+        above = [] if end is None else [each.offset for each in others if each.offset > end]
+        if end is not None and above:
+            self.findings.append(above_log_end(self.source, above, end))
+        known = self.known_bases.union(above)
+        stray = {each.offset: each.at_next_start for each in others if each.offset not in known}
         fate = "; the broker removes such files at its next start" if AtNextStart.REMOVED in stray.values() else ""
         self._add_count_finding("stray-snapshots", [*stray], Severity.NOTE, "{count} without a segment: {some}" + fate)
         self._report_lost({boundary.offset: boundary.at_next_start for boundary in boundaries})

@@ -25,7 +25,7 @@ from snaprebuild.errors import AlreadyExistsError, BusyError, HeldError, LockUnk
 from snaprebuild.storage.local import record_lock
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.record_lock import HOLDER_NOT_VISIBLE
-from snaprebuild.storage.local.write_advice import with_advice
+from snaprebuild.storage.local.write_advice import READ_ONLY, with_advice
 from snaprebuild.storage.local.write_checks import check_new_files, check_owner
 from snaprebuild.storage.store import Ownership
 
@@ -150,7 +150,7 @@ def check_hold(log_dir: str | os.PathLike[str], owner: Ownership | None = None) 
     path = os.path.join(log_dir, LOCK_FILE_NAME)
     try:
         if os.statvfs(log_dir).f_flag & os.ST_RDONLY:
-            raise WriteFailedError("is mounted read-only", path=os.fspath(log_dir), errno=errno.EROFS)
+            raise WriteFailedError(f"is mounted read-only. {READ_ONLY}", path=os.fspath(log_dir), errno=errno.EROFS)
         fd = _open_existing(path)
     except FileNotFoundError:
         _check_create(log_dir, path, owner)

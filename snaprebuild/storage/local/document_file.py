@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,8 @@ from snaprebuild.storage.local.log_dir_guard import check_outside_log_dirs
 from snaprebuild.storage.local.process_settings import document_mode
 from snaprebuild.storage.local.publish import temporary_file
 from snaprebuild.storage.local.regular_file import buffered, open_regular_file
+from snaprebuild.storage.local.write_advice import with_advice
+from snaprebuild.storage.local.write_checks import check_new_files
 from snaprebuild.storage.store import Ownership
 
 __all__ = ["check_new_place", "check_place", "new_file", "write_text_file"]
@@ -68,13 +69,7 @@ def check_new_place(path: str, *, needs_directory: bool = True) -> None:
     check_place(path)
     if not needs_directory:
         return
-    above = os.path.dirname(os.path.abspath(path))
-    while not os.path.lexists(above):
-        above = os.path.dirname(above)
-    if not os.path.isdir(above):
-        raise WriteFailedError("is no directory", path=above, errno=errno.ENOTDIR)
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise WriteFailedError("may not be written to", path=above, errno=errno.EACCES)
+    check_new_files(os.path.dirname(os.path.abspath(path)))
 
 
 @contextlib.contextmanager
@@ -131,7 +126,9 @@ def _published(path: str, *, replaces: bool, owner: Ownership | None = None) -> 
         if error.path == os.path.join(directory, temporary_name):
             error.path = path  # the temporary name means nothing to its reader
             if isinstance(error, WriteFailedError) and error.errno is not None:
-                failure = WriteFailedError(f"cannot be written: {os.strerror(error.errno)}", path=path, errno=error.errno)
+                cause = OSError(error.errno, os.strerror(error.errno))
+                message = with_advice(f"cannot be written: {cause.strerror}", cause, path)
+                failure = WriteFailedError(message, path=path, errno=error.errno)
                 failure.leftover = error.leftover
                 raise failure from error
         raise

@@ -12,24 +12,31 @@ from typing import Self
 
 import msgspec
 
+from snaprebuild.errors import ReadFailedError
 from snaprebuild.shell_words import shell_word
 from snaprebuild.storage.store import Ownership
 
 __all__ = [
     "DENIED",
+    "READ_ONLY",
     "ProcessUser",
     "advice_on_directory",
     "advice_on_owner",
     "advice_on_path",
     "nearest_existing",
+    "reading_advice",
     "with_advice",
 ]
 
 DENIED = (errno.EACCES, errno.EPERM)
 """Errors of a system call that another user might not get."""
 
+READ_ONLY = "Mount it with rw. If the kernel made it read-only after an error of the disk, dmesg shows that"
+"""The advice for a file system that takes no writes."""
+
+_READ = 0o4
 _WRITE = 0o2
-_WRITE_AND_SEARCH = 0o3
+_SEARCH = 0o1
 _NO_OWNERS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -57,6 +64,13 @@ class ProcessUser(msgspec.Struct, frozen=True):
 
     def may_write(self, status: os.stat_result) -> bool:
         """Whether the mode of a directory lets the user create files in it, or that of a file lets the user write it."""
+        return self._may(status, _WRITE)
+
+    def may_read(self, status: os.stat_result) -> bool:
+        """Whether the mode of a directory lets the user read the files in it, or that of a file lets the user read it."""
+        return self._may(status, _READ)
+
+    def _may(self, status: os.stat_result, needed: int) -> bool:
         if self.uid == 0:
             return True
         if self.uid == status.st_uid:
@@ -65,7 +79,8 @@ class ProcessUser(msgspec.Struct, frozen=True):
             bits = status.st_mode >> 3
         else:
             bits = status.st_mode
-        needed = _WRITE_AND_SEARCH if stat.S_ISDIR(status.st_mode) else _WRITE
+        if stat.S_ISDIR(status.st_mode):
+            needed |= _SEARCH
         return bits & needed == needed
 
     def has_ids_of(self, other: ProcessUser) -> bool:
@@ -162,8 +177,43 @@ def advice_on_path(path: str) -> str:
     return advice_on_directory(directory, None, user)
 
 
+def reading_advice(error: ReadFailedError) -> str:
+    """The advice for a local path that this user may not read: about the directory on the way that may not be searched, if there is one.
+
+    Returns:
+        A full stop, and sentences without the last one; empty if another user would get the same error.
+    """
+    if error.errno not in DENIED or error.path is None:
+        return ""
+    path = os.path.abspath(error.path)
+    place = path
+    while not os.path.lexists(place) and place != "/":  # `stat` is denied below a directory that may not be searched
+        place = os.path.dirname(place)
+    return f". {_advice_on_reading(path, place)}"
+
+
+def _advice_on_reading(path: str, place: str) -> str:
+    user = ProcessUser.current()
+    try:
+        status = os.stat(place)
+    except OSError:
+        return f"This process has {user}. Run as the broker's user, or as root"
+    what = "it" if place == path else shell_word(place)
+    facts = f"This process has {user}; {what} has uid {status.st_uid}, gid {status.st_gid}, mode {stat.S_IMODE(status.st_mode):04o}"
+    if user.uid == 0:
+        return f"{facts}. Root lacks CAP_DAC_READ_SEARCH, or NFS maps root to another user"
+    if user.may_read(status):
+        return f"{facts}, which lets it read. Check access lists (getfacl), SELinux or AppArmor"
+    owner = ProcessUser.owner_of(status.st_uid, status.st_gid)
+    if user.uid == owner.uid:
+        return f"{facts}. Run chmod u+r{'x' if stat.S_ISDIR(status.st_mode) else ''} {shell_word(place)} as this user"
+    return f"{facts}. Run as {_user_text(owner)}{_or_as_root(owner)}"
+
+
 def with_advice(message: str, error: OSError, path: str) -> str:
     """A message about a path that cannot be created or written, with what helps if another user might be able to."""
+    if error.errno == errno.EROFS:
+        return f"{message}. {READ_ONLY}"
     if error.errno not in DENIED:
         return message
     return f"{message}. {advice_on_path(path)}"

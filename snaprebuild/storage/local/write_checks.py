@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import stat
 
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.storage.local.publish import owner_refusal
@@ -28,6 +29,16 @@ CAP_FOWNER = 3
 CAP_SYS_RESOURCE = 24
 """Numbers of capabilities (capabilities(7))."""
 
+KERNEL_FILE_SYSTEMS = frozenset(
+    (
+        *("binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "efivarfs", "fusectl", "mqueue", "nsfs"),
+        *("proc", "pstore", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs"),
+    )
+)
+"""Types of file systems that show the state of the kernel. Permissions of root allow everything there, and no file can be created."""
+
+MOUNTS = "/proc/self/mountinfo"
+
 PROTECTED_LINKS = "/proc/sys/fs/protected_hardlinks"
 
 
@@ -38,12 +49,38 @@ def why_not_writable(directory: str) -> OSError | None:
         directory: that is there, or would be made in the nearest one above it.
     """
     above = nearest_existing(os.path.abspath(directory))
-    if not os.path.isdir(above):
+    try:
+        status = os.stat(above)
+    except OSError as error:  # of a link that leads nowhere
+        return error
+    if not stat.S_ISDIR(status.st_mode):
         return NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), above)
+    kind = _file_system_type(status.st_dev)
+    if kind in KERNEL_FILE_SYSTEMS:
+        return OSError(errno.EOPNOTSUPP, f"a file system of the kernel ({kind}) takes no files", above)
     if os.access(above, os.W_OK | os.X_OK, effective_ids=True):
         return None
     number = errno.EROFS if os.statvfs(above).f_flag & os.ST_RDONLY else errno.EACCES
     return OSError(number, os.strerror(number), above)
+
+
+@functools.lru_cache(maxsize=64)
+def _file_system_type(device: int) -> str | None:
+    """The type of the file system of a device, such as ``ext4``; None if the kernel does not show it.
+
+    Args:
+        device: its number (``st_dev``).
+    """
+    numbers = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
+            for line in lines:
+                mount, _, source = line.partition(" - ")
+                if mount.split()[2] == numbers:
+                    return source.split()[0]
+    except (OSError, IndexError):
+        return None
+    return None
 
 
 def check_new_files(directory: str) -> None:

@@ -197,7 +197,8 @@ class _Settings:
         kind = self.values.pop(KEY_STORE_TYPE, PKCS12).upper()
         if kind not in (PEM, PKCS12):
             message = (
-                f"the client here reads PEM and PKCS12: convert the store, or name PEM files with {CERTIFICATE_FILE} and {KEY_FILE}"
+                "the client here reads PEM and PKCS12: convert it with `keytool -importkeystore -srckeystore FILE -destkeystore NEW "
+                f"-deststoretype PKCS12`, or name PEM files with {CERTIFICATE_FILE} and {KEY_FILE}"
             )
             raise self._error(KEY_STORE_TYPE, message)
         location = None if kind == PKCS12 else self.values.pop(KEY_STORE, None)

@@ -18,7 +18,7 @@ from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState
 from formats.text_lines import shown_json
-from snaprebuild.errors import DamagedCopyError, ReadFailedError
+from snaprebuild.errors import DamagedCopyError
 from snaprebuild.published import EpochOrNone, Int64, Natural, OffsetOrNone, Part
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.store import OBJECT_SCHEME
@@ -170,11 +170,7 @@ def copy_record(remote: RemotePartition, copy: RemoteCopy, settings: RecordSetti
     record = copy.record
     if record is not None:
         return CopyRecord(_started(remote, record), _sources_of_record(record))
-    facts = copy.facts
-    if facts.fault is not None:
-        if facts.is_unread:
-            raise ReadFailedError(facts.fault, path=remote.file_path(copy))
-        raise DamagedCopyError(facts.fault, path=remote.file_path(copy), segment_id=copy.segment_id)
+    remote.check_facts(copy)
     return _record_of_objects(remote, copy, settings)
 
 

@@ -727,9 +727,12 @@ class _CopyDecisions:
                 for entry in _segment_of(row).leader_epochs:
                     starts.setdefault(entry.epoch, entry.start_offset)
             lines = first_of([f"{epoch} {start}" for epoch, start in starts.items()])
+            name = f"{self._remote.id.topic}-{self._remote.id.partition}"
             message = (
                 f"brokers serve none of the offsets {first} to {known_from - 1}: {LEADER_EPOCH_CHECKPOINT} of {leader.path} begins at "
-                f"{known_from}. The copies have the lines {lines}: correct the file in each replica while its broker is stopped"
+                f"{known_from}. If deletions moved the log start there before the broker was killed, give --log-start "
+                f"{name}={known_from}. If a leader ran without records, stop the brokers, and correct the file in each replica: the "
+                f"copies have the lines {lines}"
             )
             self._refusals.append(RecordsRefusal(cause=RefusalCause.NOT_SERVED, message=message, offset=first))
 

@@ -24,6 +24,7 @@ from snaprebuild.errors import RefusedError, SnaprebuildError, UsageError
 from snaprebuild.findings import first_of
 from snaprebuild.published import Natural, Part
 from snaprebuild.shell_words import shell_word
+from snaprebuild.snapshots.receipts.directory_receipt import DirectoryReceipt, receipt_of_directory
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.broker_lock import HeldLock, check_hold, hold
 from snaprebuild.storage.local.new_directory import create_partition_directory, remove_partition_directory
@@ -32,7 +33,6 @@ from snaprebuild.storage.store import Ownership, absolute, is_object
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.metadata.leader_logs import LeaderLog, LeaderLogs
 from snaprebuild.tier.metadata.topic_log import partition_files
-from snaprebuild.tier.metadata.topic_receipt import TopicReceipt, receipt_of_directory
 from snaprebuild.tier.upload.announce import WrittenCopy
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def _values_by_partition(copies: Iterable[WrittenCopy], partitions: int) -> Mapp
 
 
 def write_topic(
-    plan: MetadataTopicPlan, copies: Sequence[WrittenCopy], *, timestamp_ms: int, receipt: TopicReceipt | None
+    plan: MetadataTopicPlan, copies: Sequence[WrittenCopy], *, timestamp_ms: int, receipt: DirectoryReceipt | None
 ) -> list[WrittenDirectory]:
     """Writes all replicas, or none: a failure removes those that were written before.
 
@@ -343,7 +343,7 @@ def _write_replicas(
     replicas: Sequence[MetadataReplica],
     files: Mapping[int, Mapping[str, bytes]],
     locks: Mapping[str, HeldLock],
-    receipt: TopicReceipt,
+    receipt: DirectoryReceipt,
 ) -> None:
     done: list[MetadataReplica] = []
     try:

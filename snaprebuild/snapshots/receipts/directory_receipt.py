@@ -1,4 +1,4 @@
-"""The receipt of partition directories of ``__remote_log_metadata`` that were written, and ``undo`` of it.
+"""The receipt of partition directories that were written, and ``undo`` of it.
 
 The receipt has JSON lines, each synced before the step that it announces: a header, and before each directory its path with the SHA-256 of
 each of its files. ``undo`` removes a directory only if no broker runs on its log directory, and if each file is as it was written. A
@@ -15,26 +15,29 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from formats.partition.file_names import parse_partition_dir_name
-from formats.remote.remote_log_metadata import METADATA_TOPIC
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
 from snaprebuild.published import Document, Part, Sha256
-from snaprebuild.snapshots.receipts.receipt_lines import TOPIC_KIND
+from snaprebuild.snapshots.receipts.receipt_lines import FOLLOWER_KIND, TOPIC_KIND
 from snaprebuild.snapshots.receipts.receipt_places import listed_receipts
 from snaprebuild.snapshots.receipts.step_receipt import LastStep, ReceiptForm, ReceiptStep, StepHeader, StepReceipt
 from snaprebuild.storage.local.broker_lock import check_hold, hold
 from snaprebuild.storage.local.new_directory import remove_partition_directory
 from snaprebuild.storage.local.regular_file import open_named_file
+from snaprebuild.storage.log_dir import is_log_dir
+from snaprebuild.storage.store_path import path_of
 
 __all__ = [
+    "FOLLOWER_FORM",
+    "TOPIC_FORM",
     "AnnouncedDirectory",
     "DirectoryAction",
-    "MetadataUndo",
-    "TopicReceipt",
-    "TopicUndo",
+    "DirectoryReceipt",
+    "DirectoryUndo",
+    "DirectoryUndoResult",
     "UndoneDirectory",
     "receipt_of_directory",
-    "undo_topic",
+    "undo_directories",
 ]
 
 LINE_BYTES_MAX = 16 << 20
@@ -54,29 +57,30 @@ class AnnouncedDirectory(ReceiptStep, frozen=True, tag="directory"):
     files: dict[str, Sha256]
 
     def __post_init__(self) -> None:
-        name = parse_partition_dir_name(os.path.basename(self.path))
-        is_ours = name is not None and name.topic == METADATA_TOPIC
-        if not is_ours or not os.path.isabs(self.path) or os.path.normpath(self.path) != self.path:
-            raise ValueError(f"expected the absolute path of a partition of {METADATA_TOPIC}")
+        is_partition = parse_partition_dir_name(os.path.basename(self.path)) is not None
+        if not is_partition or not os.path.isabs(self.path) or os.path.normpath(self.path) != self.path:
+            raise ValueError("expected the absolute path of a partition")
         if any(os.path.basename(each) != each for each in self.files):
             raise ValueError("expected names of files")
 
 
-FORM = ReceiptForm(
-    verb="tier metadata",
-    kind=TOPIC_KIND,
-    version=1,
-    header=StepHeader,
-    steps=AnnouncedDirectory | LastStep,
-    line_bytes_max=LINE_BYTES_MAX,
-)
+def _form(verb: str, kind: str) -> ReceiptForm[StepHeader]:
+    return ReceiptForm(
+        verb=verb,
+        kind=kind,
+        version=1,
+        header=StepHeader,
+        steps=AnnouncedDirectory | LastStep,
+        line_bytes_max=LINE_BYTES_MAX,
+    )
 
 
-class TopicReceipt(StepReceipt):
+TOPIC_FORM = _form("tier metadata", TOPIC_KIND)
+FOLLOWER_FORM = _form("follower build", FOLLOWER_KIND)
+
+
+class DirectoryReceipt(StepReceipt):
     """The receipt of a run that writes partition directories."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path, FORM)
 
     def announce(self, path: str, files: Mapping[str, bytes]) -> None:
         """Called before a directory is written.
@@ -111,7 +115,7 @@ class DirectoryAction(StrEnum):
 
 
 class UndoneDirectory(Part, frozen=True):
-    """A partition directory of ``__remote_log_metadata`` that a run wrote."""
+    """A partition directory that a run wrote."""
 
     path: str
     action: DirectoryAction
@@ -119,8 +123,8 @@ class UndoneDirectory(Part, frozen=True):
     """Why it stays, for the user; not stable. Null if the action says all."""
 
 
-class MetadataUndo(Document, frozen=True):
-    """The JSON document of `snaprebuild undo` for a receipt of `tier metadata`."""
+class DirectoryUndo(Document, frozen=True):
+    """The JSON document of `snaprebuild undo` for a receipt of `tier metadata` or `follower build`."""
 
     NAME = "metadata-undone"
     VERSION = 1
@@ -134,16 +138,18 @@ class MetadataUndo(Document, frozen=True):
 
 
 @dataclass(slots=True)
-class TopicUndo:
+class DirectoryUndoResult:
     """The result of ``undo``.
 
     Attributes:
+        verb: that left the receipt.
         receipt: its path.
         dry_run: nothing was changed.
         directories: in the order of the receipt.
         findings: about what stays.
     """
 
+    verb: str
     receipt: str
     dry_run: bool
     directories: list[UndoneDirectory] = field(default_factory=list)
@@ -155,19 +161,20 @@ class TopicUndo:
         return all(each.action in (DirectoryAction.ABSENT, DirectoryAction.REMOVED) for each in self.directories)
 
 
-def undo_topic(path: str, *, dry_run: bool) -> TopicUndo:
+def undo_directories(path: str, form: ReceiptForm[StepHeader], *, dry_run: bool) -> DirectoryUndoResult:
     """Removes the directories of a receipt that no broker has used.
 
     Args:
         path: of the receipt.
+        form: of the receipt.
         dry_run: change nothing.
 
     Raises:
         UsageError: it is no receipt of this kind; the line is named.
         ReadFailedError: it cannot be read.
     """
-    result = TopicUndo(path, dry_run)
-    for announced in _load(path):
+    result = DirectoryUndoResult(form.verb, path, dry_run)
+    for announced in _load(path, form):
         reason: str | None = None
         try:
             action = _undo(announced, dry_run=dry_run)
@@ -183,7 +190,7 @@ def undo_topic(path: str, *, dry_run: bool) -> TopicUndo:
 
 
 def receipt_of_directory(path: str) -> str | None:
-    """The newest receipt whose ``undo`` removes a directory, among those in the places where runs leave them by default.
+    """The newest receipt of `tier metadata` whose ``undo`` removes a directory, among those in the places where runs leave them by default.
 
     Args:
         path: of the directory, absolute.
@@ -194,7 +201,7 @@ def receipt_of_directory(path: str) -> str | None:
     for listed in listed_receipts():
         receipt = os.path.realpath(listed.path)  # of the link to a receipt that is elsewhere
         with contextlib.suppress(SnaprebuildError):  # a receipt of another kind, or one that cannot be read
-            if any(each.path == path and _is_as_written(each) for each in _load(receipt)):
+            if any(each.path == path and _is_as_written(each) for each in _load(receipt, TOPIC_FORM)):
                 return receipt
     return None
 
@@ -209,11 +216,14 @@ def _undo(announced: AnnouncedDirectory, *, dry_run: bool) -> DirectoryAction:
     if not os.path.lexists(announced.path):
         return DirectoryAction.ABSENT
     log_dir, name = os.path.split(announced.path)
+    is_broker = is_log_dir(path_of(log_dir))
     if dry_run:
-        check_hold(log_dir)
+        if is_broker:
+            check_hold(log_dir)
         return DirectoryAction.WOULD_REMOVE if _is_as_written(announced) else DirectoryAction.LEFT
-    with hold(log_dir) as lock:
-        lock.verify()
+    with contextlib.ExitStack() as stack:
+        if is_broker:
+            stack.enter_context(hold(log_dir)).verify()
         if not _is_as_written(announced):
             return DirectoryAction.LEFT
         remove_partition_directory(log_dir, name)
@@ -249,11 +259,11 @@ def _sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-def _load(path: str) -> list[AnnouncedDirectory]:
+def _load(path: str, form: ReceiptForm[StepHeader]) -> list[AnnouncedDirectory]:
     """The announced directories of a receipt.
 
     Raises:
         UsageError, ReadFailedError: ``ReceiptForm.read`` raises it.
     """
-    _, steps = FORM.read(path)
+    _, steps = form.read(path)
     return [each for each in steps if isinstance(each, AnnouncedDirectory)]
