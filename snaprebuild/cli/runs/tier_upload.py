@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options, as_of_ms
-from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
+from snaprebuild.cli.options.metadata import check_metadata, voter_logs_of
 from snaprebuild.cli.options.remote_storage import UploadOptions
 from snaprebuild.cli.options.settings import CHUNK_SIZE_MAX
 from snaprebuild.cli.render.tier_upload import UploadView
@@ -110,7 +110,7 @@ def run_tier_upload(
         findings,
         records_file=options.records,
         produced_to=options.produce_to,
-        voters=[voter_log_of(each)[1] for each in options.voter or ()],
+        voters=[location for _, location in voter_logs_of(options.voter)],
         peers=options.peer or [],
     )
 
@@ -165,6 +165,6 @@ def _sources(
         i_am_the_leader=options.i_am_the_leader,
         accept_own_log=options.accept_own_log,
         peers=[absolute(each) for each in options.peer or ()],
-        voters=tuple(voter_log_of(each) for each in options.voter or ()),
+        voters=voter_logs_of(options.voter),
         voter_ids=voter_ids,
     )
