@@ -245,9 +245,10 @@ def with_metadata_logs(
             known |= {topic_id: is_on if known.get(topic_id, is_on) is is_on else None for topic_id, is_on in read.by_id.items()}
             lags.add(read)
             names = sorted(read.unproven & topics)
-            reason = (
-                f"{ENABLE} of {pluralize(len(names), 'topic')} ({first_of(names)}) is not known: {read.reason}" if names else ""
-            )
+            if names:
+                reason = f"{ENABLE} of {pluralize(len(names), 'topic')} ({first_of(names)}) is not known: {read.reason}"
+            else:
+                reason = ""
         notes += [Finding("topic-storage-unknown", Severity.NOTE, path, reason)] if reason else []
     states: dict[str, set[bool | None]] = {}
     for partition in result.partitions:

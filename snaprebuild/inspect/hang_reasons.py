@@ -200,7 +200,10 @@ def _states_to_read(evidence: CoordinatorEvidence) -> str:
     """Which partitions of ``__transaction_state`` may name the producer."""
     if not evidence.state_partitions:
         return f"the partitions of {TRANSACTION_STATE_TOPIC} (--transaction-state DIR)"
-    count = 0 if evidence.leaderships is None else evidence.leaderships.partition_counts.get(TRANSACTION_STATE_TOPIC, 0)
+    if evidence.leaderships is None:
+        count = 0
+    else:
+        count = evidence.leaderships.partition_counts.get(TRANSACTION_STATE_TOPIC, 0)
     left = [number for number in range(count) if number not in evidence.state_partitions]
     if count and not left:
         return "the answer of the coordinators: the transactional id has expired, or the copies that were read are old"

@@ -283,7 +283,10 @@ class _SnapshotTask(ReplayTask):
         if comparison is None:
             return
         if comparison.proven_wrong:
-            explanation.wrong_since_offset = explanation.offset if self._file_wrong_since is None else self._file_wrong_since
+            if self._file_wrong_since is None:
+                explanation.wrong_since_offset = explanation.offset
+            else:
+                explanation.wrong_since_offset = self._file_wrong_since
             message = f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}"
             finding = Finding("wrong-snapshot", Severity.FINDING, self.path, message, explanation.offset, comparison.status.reason)
             self.outcome.findings.append(finding)

@@ -433,7 +433,10 @@ class OneBoundaryTask(ReplayTask):
         if impossible is not None:
             message = f"the log leads to a state that no snapshot can hold: {impossible}"
             raise self.refusal(message, RefusalReason.DAMAGED, judgement)
-        reasons = judgement.reasons if on_disk is None else (*judgement.reasons, f"the file on disk is not taken: {on_disk.reason}")
+        if on_disk is None:
+            reasons = judgement.reasons
+        else:
+            reasons = (*judgement.reasons, f"the file on disk is not taken: {on_disk.reason}")
         data = write_entries(state.entries)
         return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
 
@@ -451,7 +454,10 @@ class OneBoundaryTask(ReplayTask):
         """The verdict on the entries of a snapshot."""
         if self._state is None:
             damage = self.replay.damage
-            reason = "the log changed while it was read" if damage is None else f"{damage.reason}: no replay gets past it"
+            if damage is None:
+                reason = "the log changed while it was read"
+            else:
+                reason = f"{damage.reason}: no replay gets past it"
             return ValidatedSnapshot(
                 self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), read_bytes=self.outcome.read_bytes
             )

@@ -453,7 +453,10 @@ class _Sorter:
             stem = log.name[:_STEM_CHARACTERS]
             offset_index = offset_indexes.pop(stem + _OFFSET_INDEX, None)
             time_index = time_indexes.pop(stem + _TIME_INDEX, None)
-            transaction_index = transaction_indexes.pop(stem + _TRANSACTION_INDEX, None) if transaction_indexes else None
+            if transaction_indexes:
+                transaction_index = transaction_indexes.pop(stem + _TRANSACTION_INDEX, None)
+            else:
+                transaction_index = None
             yield SegmentFiles(
                 base_offset,
                 log,

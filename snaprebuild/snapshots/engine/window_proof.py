@@ -173,7 +173,10 @@ class WindowProof(msgspec.Struct, frozen=True):
         if settled.gap_count > GAPS_NAMED_MAX:
             reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")
         if not judged.snapshot_class.is_allowed_in_place:
-            klass = SnapshotClass.UNSOUND if SnapshotClass.UNSOUND in (klass, judged.snapshot_class) else SnapshotClass.UNPROVEN
+            if SnapshotClass.UNSOUND in (klass, judged.snapshot_class):
+                klass = SnapshotClass.UNSOUND
+            else:
+                klass = SnapshotClass.UNPROVEN
             reasons = [*judged.reasons, *(reasons if self.fault is not None or settled.gaps else ())]
         else:
             reasons += evidence.notes

@@ -92,7 +92,10 @@ class _PartitionScanner:
 
     def __init__(self, source: PartitionSource, shutdown: Shutdown, *, reads_log: bool) -> None:
         is_running = shutdown is Shutdown.RUNNING
-        self.source = source if source.is_broker_running == is_running else replace(source, is_broker_running=is_running)
+        if source.is_broker_running == is_running:
+            self.source = source
+        else:
+            self.source = replace(source, is_broker_running=is_running)
         self.directory = source.directory
         self.shutdown = shutdown
         self.segments = self.directory.segments

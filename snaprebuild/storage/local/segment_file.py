@@ -92,7 +92,10 @@ class SegmentFile:
                 part = buffer[done : done + self._limits.piece_bytes(len(buffer) - done)]
                 self._limits.wait_to_read(len(part))
                 position = position_bytes + done
-                count = os.preadv(self._fd, [part], position) if self._cautious is None else self._cautious.read(part, position)
+                if self._cautious is None:
+                    count = os.preadv(self._fd, [part], position)
+                else:
+                    count = self._cautious.read(part, position)
                 if count == 0:
                     break
                 done += count
