@@ -33,11 +33,11 @@ from snaprebuild.library.arguments import (
     command_of,
     given_with_a_plan,
     moment_of,
+    reading,
     request_of,
     selection_of,
 )
 from snaprebuild.library.call_engine import CallEngine
-from snaprebuild.library.call_load import reading
 from snaprebuild.library.call_progress import progress_of
 from snaprebuild.library.tables import PLAN, REBUILD, SCAN, VERIFY
 from snaprebuild.library.verb_result import PlanResult, Result
