@@ -129,7 +129,7 @@ def snapshot_offset(path: str) -> int | None:
 
 
 def explain_snapshot(
-    source: Source, name: str, offset: int, run: Run, *, check_crc: bool = True, progress: Progress | None = None
+    source: Source, name: str, offset: int, run: Run, *, check_crc: bool, progress: Progress | None
 ) -> SnapshotRun:
     """Explains a snapshot of the one partition of ``source``.
 

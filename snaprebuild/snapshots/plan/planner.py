@@ -173,7 +173,7 @@ def _start_of(source: Source, request: RebuildRequest, judge_start: StartJudge |
     return judge_start(source, request.kafka_release)
 
 
-def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: bool = False) -> tuple[PartitionPlan, list[Finding]]:
+def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: bool) -> tuple[PartitionPlan, list[Finding]]:
     """The plan of a partition whose broker deleted a segment after it was planned. It is listed again, and judged again.
 
     Args:

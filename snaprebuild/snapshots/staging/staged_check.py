@@ -148,7 +148,7 @@ def checked_partition(
     *,
     reads_bytes: bool,
     holds_lock: bool,
-    uploads_under_id_zero: bool = False,
+    uploads_under_id_zero: bool,
 ) -> CheckedPartition:
     """Looks at a partition and at what was staged for it. Changes nothing.
 

@@ -361,7 +361,7 @@ def broker_version(process_id: int, proc: Path = PROC) -> tuple[int, int] | None
     return releases[0][:2] if releases else None
 
 
-def broker_releases(process_id: int, proc: Path = PROC) -> tuple[tuple[int, int, int], ...]:
+def broker_releases(process_id: int, proc: Path) -> tuple[tuple[int, int, int], ...]:
     """The releases of Kafka that the archives of a process name: (major, minor, patch), ascending; empty if that is not known."""
     archives = [match for text in _texts(proc / str(process_id)) for match in _ARCHIVE.finditer(text)]
     return tuple(sorted({(int(match[1]), int(match[2]), int(match[3])) for match in archives}))
