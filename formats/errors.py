@@ -59,8 +59,8 @@ class FormatError(Exception):
         self.found = found
         self.unit = unit
 
-    def in_file(self, file: str) -> Self:
-        """Names the file, unless an inner caller already did. Returns the error itself, to be raised again."""
+    def in_file(self, file: str | None) -> Self:
+        """Names the file, unless an inner caller already did or it is not known. Returns the error itself, to be raised again."""
         if self.file is None:
             self.file = file
         return self

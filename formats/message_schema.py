@@ -142,7 +142,10 @@ def _field_schema(field: dict[str, Any], flexible: Versions) -> FieldSchema:
     is_array = element != field["type"]
     name = field["name"][0].lower() + field["name"][1:]
     inner = field.get("fields")
-    fields = None if inner is None else StructSchema(element, flexible, tuple(_field_schema(each, flexible) for each in inner))
+    if inner is None:
+        fields = None
+    else:
+        fields = StructSchema(element, flexible, tuple(_field_schema(each, flexible) for each in inner))
     kind = "struct" if fields is not None else element
     return FieldSchema(
         name=name,

@@ -30,7 +30,7 @@ one has that of damaged input, 4. Every error survives pickling with all its att
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 __all__ = [
     "AlreadyExistsError",
@@ -286,6 +286,17 @@ class StorageError(SnaprebuildError):
         super().__init__(message, path=path)
         self.errno = errno
         self.leftover: str | None = None
+
+    @classmethod
+    def from_os_error(cls, error: OSError, failure: str, path: str) -> Self:
+        """The error of a system call that failed on a path.
+
+        Args:
+            error: its cause.
+            failure: of the operation, such as ``cannot be read``.
+            path: of the file or directory.
+        """
+        return cls(f"{failure}: {error.strerror}", path=path, errno=error.errno)
 
     def __str__(self) -> str:
         text = super().__str__()

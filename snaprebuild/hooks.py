@@ -581,7 +581,7 @@ def _boundary(path: str, next_base_offset: int | None, run: Run) -> tuple[Partit
     if base_offset is None:
         raise UsageError("next_base_offset is needed, because this is not the path of a segment", path=path)
     source = opened_or_refused(directory, run)
-    bases = [each.base_offset for each in source.directory.segments]
+    bases = source.directory.base_offsets
     if bases and base_offset < bases[0]:
         message = f"is deleted: the log start offset is {source.log_start_offset}"
         raise SnapshotRefusedError(message, path=path, reason=RefusalReason.BELOW_LOG_START)

@@ -57,7 +57,7 @@ def _bytes_of(word: str) -> bytes:
 
 
 def absent_package_text(error: ImportError) -> str:
-    """What to do about a package that the program needs, and that its environment lacks."""
+    """The advice about a package that the program needs, and that its environment lacks."""
     package = (error.name or "").partition(".")[0]
     if not package:
         return f"this installation is incomplete: {error}. Install snaprebuild again"

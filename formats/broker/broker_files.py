@@ -100,7 +100,7 @@ def read_properties(data: bytes | memoryview, *, file: str | None = None) -> Pro
         except BadValueError as error:
             error.position = number
             error.unit = "line"
-            raise error.in_file(file) if file else error from None
+            raise error.in_file(file) from None
     return Properties(tuple(entries), tuple(comments))
 
 
@@ -208,7 +208,7 @@ def read_meta_properties(data: bytes | memoryview, *, file: str | None = None) -
     try:
         return _meta_properties(read_properties(data, file=file))
     except FormatError as error:
-        raise error.in_file(file) if file else error from None
+        raise error.in_file(file) from None
 
 
 def _meta_properties(properties: Properties) -> MetaProperties:

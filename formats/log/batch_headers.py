@@ -310,7 +310,9 @@ class HeaderReader(msgspec.Struct):
             return None
         if stop == self._range_end:
             return Tail(TailKind.CLEAN, stop)
-        return self._tail(_short(self.source, stop), stop) if self.end_bytes is None else self._tail_before_range_end(stop)
+        if self.end_bytes is None:
+            return self._tail(_short(self.source, stop), stop)
+        return self._tail_before_range_end(stop)
 
     def _tail_before_range_end(self, stop: int) -> Tail:
         """No whole batch of the range begins at ``stop``: the tail that a reader of the whole segment finds there."""

@@ -148,7 +148,7 @@ def parse_control_record(record: Record, *, file: str | None = None, position: i
         key_version, type_id = parse_control_key(record, position=position)
         return ControlRecord(key_version, type_id, _parse_value(type_id, record.value, position))
     except FormatError as error:
-        raise error.in_file(file) if file else error from None
+        raise error.in_file(file) from None
 
 
 def parse_control_key(record: Record, *, position: int = 0) -> tuple[int, int]:

@@ -304,7 +304,7 @@ def parse_record(data: bytes | memoryview, *, file: str | None = None, position:
     try:
         return parse_whole(RECORD, data, "record", make, position=position)
     except FormatError as error:
-        raise error.in_file(file) if file else error from None
+        raise error.in_file(file) from None
 
 
 def build_record(record: Record) -> bytes:

@@ -57,7 +57,7 @@ def read_quorum_state(data: bytes | memoryview, *, file: str | None = None) -> Q
     try:
         return _read(bytes(data))
     except FormatError as error:
-        raise error.in_file(file) if file else error from None
+        raise error.in_file(file) from None
 
 
 def _read(data: bytes) -> QuorumState:

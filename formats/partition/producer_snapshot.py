@@ -158,4 +158,4 @@ def parse_snapshot(data: bytes | memoryview, *, file: str | None = None) -> tupl
     try:
         return parse_whole(SNAPSHOT, data, "snapshot", make)
     except FormatError as error:
-        raise error.in_file(file) if file else error from None
+        raise error.in_file(file) from None

@@ -86,7 +86,9 @@ def parse_aiven_key(key: str) -> AivenKey | None:
         kind=AivenObject(match["kind"]),
     )
     # The last character of an id has unused bits, which the plugin leaves at zero; and numbers end where Java's do.
-    return parsed if str(parsed) == key and parsed.partition <= INT32_MAX and parsed.base_offset <= INT64_MAX else None
+    if str(parsed) == key and parsed.partition <= INT32_MAX and parsed.base_offset <= INT64_MAX:
+        return parsed
+    return None
 
 
 def aiven_key(

@@ -142,7 +142,7 @@ def read_aiven_manifest(data: bytes, *, file: str | None = None) -> AivenManifes
     try:
         return _read(data)
     except FormatError as error:
-        raise error.in_file(file) if file else error from None
+        raise error.in_file(file) from None
 
 
 def write_aiven_manifest(document: dict[str, Any]) -> bytes:

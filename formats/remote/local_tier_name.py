@@ -76,4 +76,6 @@ def parse_local_tier_name(name: str) -> LocalTierName | None:
         segment_id=uuid_from_text(match["segment_id"]),
         kind=LocalTierFile(match["kind"]),
     )
-    return parsed if str(parsed) == name and parsed.partition <= INT32_MAX and parsed.base_offset <= INT64_MAX else None
+    if str(parsed) == name and parsed.partition <= INT32_MAX and parsed.base_offset <= INT64_MAX:
+        return parsed
+    return None

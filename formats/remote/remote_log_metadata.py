@@ -186,7 +186,7 @@ def read_remote_log_record(value: bytes, *, file: str | None = None, position: i
         return _read(value)
     except FormatError as error:
         error = error.shifted_by(position)
-        raise error.in_file(file) if file else error from None
+        raise error.in_file(file) from None
 
 
 def _read(value: bytes) -> RemoteLogRecord:

@@ -159,8 +159,15 @@ def parser_of(program: str, description: str | None) -> argparse.ArgumentParser:
     """The options of every demonstration: ``--quiet`` and ``--keep``."""
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("-q", "--quiet", action="store_true", help="the steps and checks alone, without what commands print")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="work here, and leave everything; default: a temporary directory")
+    help_text = "a new directory: work there, and leave everything; default: a temporary directory"
+    parser.add_argument("--keep", type=_new_directory, metavar="DIR", help=help_text)
     return parser
+
+
+def _new_directory(text: str) -> Path:
+    if os.path.lexists(text):
+        raise argparse.ArgumentTypeError(f"{text} exists: name a new directory")
+    return Path(text)
 
 
 @contextmanager
@@ -172,7 +179,7 @@ def demonstration(options: argparse.Namespace, name: str) -> Iterator[Transcript
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = Path(tempfile.mkdtemp(prefix=f"{name}-")).resolve() if options.keep is None else options.keep.resolve()
-    work.mkdir(parents=True, exist_ok=True)
+    work.mkdir(parents=True, exist_ok=options.keep is None)
     try:
         yield Transcript(work, quiet=options.quiet)
     except (NotAsExpectedError, AssertionError, subprocess.TimeoutExpired) as error:

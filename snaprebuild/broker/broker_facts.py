@@ -174,7 +174,7 @@ def releases_of(
     properties: Properties | None,
     release: Release | None,
     metadata_release: Release | None,
-    processes: Iterable[BrokerProcess] = (),
+    processes: Iterable[BrokerProcess],
 ) -> ReleaseRange:
     """The releases that may start the broker; arguments as of ``read_broker_facts``."""
     if release is not None:

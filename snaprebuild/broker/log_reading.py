@@ -72,7 +72,7 @@ def _quick_end(directory: PartitionDir, log: str, offset_index: str | None, base
         start_bytes = _last_position(directory, offset_index, status.st_size)
         return _plain_end(fd, base_offset, start_bytes, status.st_size)
     except OSError as error:
-        raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+        raise ReadFailedError.from_os_error(error, "cannot be read", path) from error
     finally:
         os.close(fd)
 

@@ -112,7 +112,7 @@ class FactsReader:
             checkpointed_log_start_offset=log_start,
             recovery_point=(log_dir.recovery_points or {}).get(name),
             high_watermark=(log_dir.high_watermarks or {}).get(name),
-            snapshots=tuple(offset for offset, _ in directory.snapshots),
+            snapshots=tuple(directory.snapshot_offsets),
             has_lone_indexes=bool(directory.lone_indexes),
             topic_id_file=topic_id_file,
             topic_id=topic_id,

@@ -209,7 +209,7 @@ def recognize(path: str) -> NamedFile | None:
             size_bytes = os.fstat(file.fileno()).st_size
             head = file.read(HEAD_BYTES)
         except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be read", path) from error
     match = _SCHEMA.match(head)
     if match is not None:
         return _of_schema(match[1].decode())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from snaprebuild.cluster.source_check.plan_gate import judge_plans, judge_start
 from snaprebuild.findings import Finding
 from snaprebuild.snapshots.plan.plan_file import load_plan
@@ -12,6 +10,7 @@ from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.run import Run, RunFacts
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.storage.thread_pool import ParallelMap
 
 __all__ = ["judged_plan", "load_judged_plan", "rebuild_findings"]
@@ -51,4 +50,4 @@ def rebuild_findings(result: RebuildResult, facts: RunFacts) -> tuple[Finding, .
     partitions = tuple(partition.plan.source for partition in result.partitions if partition.outcome.later_producers)
     source = Source(partitions, (), result.plan.clock.expiration_ms, properties)
     entries = {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}
-    return (*result.findings, *producer_id_findings(source, int(time.time() * 1000), partitions, entries))
+    return (*result.findings, *producer_id_findings(source, current_time_ms(), partitions, entries))

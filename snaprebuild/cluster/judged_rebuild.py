@@ -29,9 +29,9 @@ def judged_rebuild(
     plan: Plan,
     run: Run,
     *,
-    dry_run: bool = False,
-    receipt: str | None = None,
-    progress: Progress | None = None,
+    dry_run: bool,
+    receipt: str | None,
+    progress: Progress | None,
     at_end: Callable[[RebuildResult], None] | None = None,
 ) -> JudgedRebuild:
     """Carries out a plan, for the command, the library and a notebook.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from snaprebuild.broker.status import Status, findings_of, status_of
 from snaprebuild.cluster.scan_storage import judged_scan
 from snaprebuild.findings import Finding, unread_paths
 from snaprebuild.replay.difference import Comparison, ComparisonStatus
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.source.source import Source
 
 __all__ = ["JudgedSnapshot", "judged_snapshot"]
@@ -40,10 +40,10 @@ def judged_snapshot(source: Source, path: str, comparison: Comparison | None, fi
         findings: of the comparison.
     """
     wrong = int(comparison is not None and comparison.proven_wrong)
-    if not all(state.store.is_local for state in source.log_dirs):
+    if not source.is_local:
         count = len(unread_paths(findings))
         return JudgedSnapshot(status_of((), wrong=wrong, suspect=0, missing=0, waiting=0, unread=count), tuple(findings))
-    scan = judged_scan(source, int(time.time() * 1000), reads_log=True)
+    scan = judged_scan(source, current_time_ms(), reads_log=True)
     suspects: list[Finding] = []
     if comparison is not None and comparison.status is ComparisonStatus.UNVERIFIABLE:
         suspects = [suspect for partition in scan.partitions for suspect in partition.suspects if suspect.path == path]

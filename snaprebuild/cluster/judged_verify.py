@@ -18,6 +18,7 @@ from snaprebuild.findings import Finding, unread_paths
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.engine.partition_task import Progress
 from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.scan.scan_result import PartitionScan
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source
@@ -123,9 +124,9 @@ def _next_start(source: Source, release: Release | None, result: VerifyResult) -
 
     The metadata logs are read after the segments: they have the ids of all producers that wrote before.
     """
-    if not all(state.store.is_local for state in source.log_dirs):
+    if not source.is_local:
         return _NextStart(status_of((), wrong=0, suspect=0, missing=0, waiting=0, unread=0), [], ())
-    now_ms = _now_ms()
+    now_ms = current_time_ms()
     judged = judged_scan(source, now_ms, release, reads_log=True)
     unread = [finding for finding in judged.other_findings if finding.is_unread]
     later = _entries_of({partition.source.directory.path: partition.outcome.later_producers for partition in result.partitions})
@@ -136,7 +137,3 @@ def _next_start(source: Source, release: Release | None, result: VerifyResult) -
 def _entries_of(later: Mapping[str, bytes]) -> dict[str, np.ndarray]:
     """The entries of the batches above the newest snapshots, by path of the partition; partitions without such batches are absent."""
     return {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

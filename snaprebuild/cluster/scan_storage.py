@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
 from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.scan.copy_lag import BROKER_SETTINGS, TOPIC_SETTINGS, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.partition import LOST_AT_NEXT_START
@@ -88,7 +88,7 @@ def start_concerns(source: Source, reported: Sequence[Finding], *, without: froz
         reported: findings of the command: a path with one that is more than a note is not named again.
         without: kinds that do not change what the command says.
     """
-    if not source.log_dirs or not all(state.store.is_local for state in source.log_dirs):
+    if not source.partitions or not source.is_local:
         return []
     named = _concerned_paths(reported)
     read = {partition.directory.path for partition in source.partitions} - named
@@ -154,7 +154,7 @@ def lost_at_next_start(partitions: Iterable[PartitionScan]) -> list[Finding]:
 
 
 def _has_small_files(source: Source) -> bool:
-    return bool(source.partitions) and all(state.store.is_local for state in source.log_dirs)
+    return bool(source.partitions) and source.is_local
 
 
 def _lost_records(source: Source, start: JudgedStart, reported: Sequence[Finding]) -> list[Finding]:
@@ -177,7 +177,7 @@ class NextStartJudge:
         """The start of a source on local disks."""
         parsed = None if release is None else parse_release(release)
         result = scan_source(source, holds_locks=holds_locks, only_start=True)
-        judged = with_metadata_logs(result, source, int(time.time() * 1000), parsed, self._read, only_start=True)
+        judged = with_metadata_logs(result, source, current_time_ms(), parsed, self._read, only_start=True)
         # A running broker changes and deletes files meanwhile.
         live = tuple(f"{log_dir.state.path}/" for log_dir in judged.log_dirs if log_dir.shutdown is Shutdown.RUNNING)
         unread = [finding for finding in judged.other_findings if finding.is_unread and not finding.path.startswith(live)]
@@ -245,9 +245,10 @@ def with_metadata_logs(
             known |= {topic_id: is_on if known.get(topic_id, is_on) is is_on else None for topic_id, is_on in read.by_id.items()}
             lags.add(read)
             names = sorted(read.unproven & topics)
-            reason = (
-                f"{ENABLE} of {pluralize(len(names), 'topic')} ({first_of(names)}) is not known: {read.reason}" if names else ""
-            )
+            if names:
+                reason = f"{ENABLE} of {pluralize(len(names), 'topic')} ({first_of(names)}) is not known: {read.reason}"
+            else:
+                reason = ""
         notes += [Finding("topic-storage-unknown", Severity.NOTE, path, reason)] if reason else []
     states: dict[str, set[bool | None]] = {}
     for partition in result.partitions:

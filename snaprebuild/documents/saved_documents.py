@@ -163,4 +163,4 @@ def _opened(path: str) -> Iterator[BinaryIO]:
         except FormatError as error:
             raise UsageError(f"is damaged: {error.message}", path=path) from error
         except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be read", path) from error

@@ -328,14 +328,20 @@ def _judge(replica: CheckedReplica) -> None:
     worst = replica.worst
     if worst is None:
         replica.verdict = ReplicaVerdict.INTACT if snapshots else ReplicaVerdict.UNKNOWN
-        replica.reason = "its snapshots have what remote storage has" if snapshots else "its segments could not be replayed"
+        if snapshots:
+            replica.reason = "its snapshots have what remote storage has"
+        else:
+            replica.reason = "its segments could not be replayed"
         replica.findings += _differing(on_disk, path)
         return
     replica.verdict = ReplicaVerdict.LOST
     assert replica.loss_cause is not None
     cause = CAUSES[replica.loss_cause]
     lost = pluralize(worst.lost_count, "producer")
-    open_text = f", {worst.lost_open_transactions} of them with an open transaction" if worst.lost_open_transactions else ""
+    if worst.lost_open_transactions:
+        open_text = f", {worst.lost_open_transactions} of them with an open transaction"
+    else:
+        open_text = ""
     incomplete = [each.offset for each in snapshots if each.lost_count]
     replica.reason = f"{lost}{open_text} lost at {worst.offset}, in {pluralize(len(incomplete), 'snapshot')}. {cause}"
     message = f"lost {lost}{open_text}, which wrote below its first segment"

@@ -214,7 +214,10 @@ def _remote_fetch(view: PartitionView, offset: int) -> FetchOutcome:
     epoch = epoch_of(view.leader_epochs, offset)
     copy = None if epoch is None else view.remote.log.lookup(epoch, offset)
     if copy is None:
-        what = "no leader epoch of the log" if epoch is None else f"leader epoch {epoch}, of which no finished copy holds it"
+        if epoch is None:
+            what = "no leader epoch of the log"
+        else:
+            what = f"leader epoch {epoch}, of which no finished copy holds it"
         return FetchOutcome(Served.OUT_OF_RANGE, None, None, f"it was written in {what}")
     name = uuid_to_text(copy.segment_id)
     try:
@@ -258,7 +261,10 @@ def _deletion(view: PartitionView, offset: int) -> RecordDeletion:
     segments = view.directory.segments
     following = [segment.base_offset for segment in segments[1:]]
     deleted = segments[: bisect.bisect_right(following, offset)]
-    copies = [] if view.remote is None else _breached(view.remote.log, view.leader_epochs, offset, view.log_end.offset)
+    if view.remote is None:
+        copies = []
+    else:
+        copies = _breached(view.remote.log, view.leader_epochs, offset, view.log_end.offset)
     reason = "whole segments below the new log start are deleted; the one that holds it stays, and readers skip the records below"
     if view.remote_storage_setting.enabled and view.remote is None:
         reason += "; without a STORE the deleted copies are unknown"

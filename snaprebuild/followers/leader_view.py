@@ -276,7 +276,10 @@ def _clamped(mark: int, log_start: int, log_end: int) -> int:
 def _highest_remote(remote: RemotePartition | None, epochs: tuple[LeaderEpochEntry, ...], log_end: int) -> KnownOffset | None:
     if remote is None:
         return None
-    source = "the metadata log, folded as a leader does" if remote.verified else "the copies in the store, all taken for live"
+    if remote.verified:
+        source = "the metadata log, folded as a leader does"
+    else:
+        source = "the copies in the store, all taken for live"
     if not remote.verified and not remote.has_objects:
         source = "the store has no copy: nothing was uploaded, or it is another store or prefix"
     return KnownOffset(highest_remote_offset(remote.log, epochs, log_end), source, assumed=not remote.verified)

@@ -119,7 +119,10 @@ def remote_state(
     if chain is None:
         raise UnknownStateError(f"no finished copy holds offset {offset - 1}", path=partition.place)
     segment = chain.segments[-1]
-    data = partition.read_file(segment, LocalTierFile.PRODUCER_SNAPSHOT) if segment.end_offset == offset - 1 else None
+    if segment.end_offset == offset - 1:
+        data = partition.read_file(segment, LocalTierFile.PRODUCER_SNAPSHOT)
+    else:
+        data = None
     if replays:
         _check_cost(chain, announce)
     own = _own_snapshot(partition, segment, data, offset)

@@ -110,8 +110,7 @@ def repair_plan(check: ReplicaCheck, *, set_aside: bool) -> tuple[Plan | None, t
     for replica in check.replicas:
         reason = _reason_against_repair(replica) if replica.is_wrong else None
         if reason is not None:
-            path = replica.source.directory.path
-            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, reason, replica.first_offset))
+            refused.append(_not_repaired(replica, reason))
         elif replica.is_wrong:
             wrong[replica.source.directory.path] = replica
     if not wrong:
@@ -133,15 +132,15 @@ def repair_plan(check: ReplicaCheck, *, set_aside: bool) -> tuple[Plan | None, t
         planned = plans.get(path)
         if planned is None or not _is_unchanged(replica.source, planned.source):
             reason = "segments, snapshots or checkpoints changed since it was checked: stop the broker, and repair again"
-            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, reason, replica.first_offset))
+            refused.append(_not_repaired(replica, reason))
         elif planned.verdict is None:
             reason = f"it cannot be judged whether it may be written to: {planned.fault}"
-            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, reason, replica.first_offset))
+            refused.append(_not_repaired(replica, reason))
         elif (refusal := planned.verdict.in_place_refusal(path)) is not None:
             refused.append(refusal)
         elif (untrusted := reason_for_distrust(planned, replica.first_offset)) is not None:
             reason = f"no snapshot is written at {replica.first_offset}: {untrusted.text}"
-            refused.append(Finding("follower-not-repaired", Severity.REFUSED, path, reason, replica.first_offset))
+            refused.append(_not_repaired(replica, reason))
         elif (fate := fate_against_writing(planned.source, fates)) is not None:
             refused.append(unsafe_start_finding(path, fate, Severity.REFUSED))
         else:
@@ -151,6 +150,11 @@ def repair_plan(check: ReplicaCheck, *, set_aside: bool) -> tuple[Plan | None, t
     # The check has judged every snapshot by the copies: what only looks suspect is no news.
     findings = tuple(each for each in plan.findings if each.cause is not FindingCause.SUSPECT_SNAPSHOT)
     return replace(plan, partitions=tuple(partitions), findings=findings), tuple(refused)
+
+
+def _not_repaired(replica: CheckedReplica, reason: str) -> Finding:
+    path = replica.source.directory.path
+    return Finding("follower-not-repaired", Severity.REFUSED, path, reason, replica.first_offset)
 
 
 def repair_replicas(

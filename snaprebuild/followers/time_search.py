@@ -245,8 +245,13 @@ def _position_of(directory: PartitionDir, segment: SegmentFiles, timestamp: int,
 
 def _position_of_greatest(directory: PartitionDir, segment: SegmentFiles) -> int:
     """Where a broker begins to look for the greatest timestamp of a rolled segment, bytes; 0 of the active one, whose index lags."""
-    index = None if segment is directory.segments[-1] else _read_index(directory, segment.time_index, read_time_index)
-    return _position_at(directory, segment, int(index.columns["relative_offset"][-1])) if index is not None and len(index) else 0
+    if segment is directory.segments[-1]:
+        index = None
+    else:
+        index = _read_index(directory, segment.time_index, read_time_index)
+    if index is not None and len(index):
+        return _position_at(directory, segment, int(index.columns["relative_offset"][-1]))
+    return 0
 
 
 def _position_at(directory: PartitionDir, segment: SegmentFiles, relative: int) -> int:

@@ -149,7 +149,10 @@ def answer_to(memory: ProducerMemory | None, attempt: Attempt, version: Version)
                 reason = f"has this batch in memory: acknowledged with offset {batch.first_offset}, not written again"
                 return BrokerAnswer(AnswerKind.DUPLICATE, reason, batch.first_offset)
     if attempt.epoch < memory.epoch:
-        fenced = AnswerKind.INVALID_PRODUCER_EPOCH if version >= _INVALID_PRODUCER_EPOCH else AnswerKind.PRODUCER_FENCED
+        if version >= _INVALID_PRODUCER_EPOCH:
+            fenced = AnswerKind.INVALID_PRODUCER_EPOCH
+        else:
+            fenced = AnswerKind.PRODUCER_FENCED
         return BrokerAnswer(fenced, f"epoch {attempt.epoch} is older than {memory.epoch}")
     fault = _sequence_fault(memory, attempt, version) if has_sequence else None
     if fault is not None:

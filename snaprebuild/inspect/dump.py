@@ -99,7 +99,7 @@ def _record_decoder(dump: Dump, decoder: Decoder, release: MinorRelease | None) 
     return None
 
 
-def open_dumps(paths: Sequence[str], request: DumpRequest, stores: S3Settings = USUAL_S3) -> list[Dump | Finding]:
+def open_dumps(paths: Sequence[str], request: DumpRequest, stores: S3Settings) -> list[Dump | Finding]:
     """Opens files; a file that cannot be dumped is a finding.
 
     Args:

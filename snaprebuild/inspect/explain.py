@@ -287,7 +287,10 @@ def explain_producer(
                 Finding("offset-not-in-log", Severity.FINDING, each.source.directory.path, each.outside, question.requested_offset)
             )
     if not with_producer and explanations:
-        where = explanations[0].source.directory.path if len(explanations) == 1 else explanations[0].source.log_dir.path
+        if len(explanations) == 1:
+            where = explanations[0].source.directory.path
+        else:
+            where = explanations[0].source.log_dir.path
         message = f"no partition that was read has producer {question.producer_id}"
         message += "" if question.requested_offset is None else f" before offset {question.requested_offset}"
         unread = sum(any(finding.leaves_gap for finding in each.findings) for each in explanations)
@@ -310,7 +313,7 @@ class _ExplainTask(ReplayTask):
     ) -> None:
         directory = explanation.source.directory
         at = question.requested_offset
-        bases = [segment.base_offset for segment in directory.segments]
+        bases = directory.base_offsets
         snapshots = {offset for offset, _ in directory.snapshots if at is None or offset <= at}
         cuts = sorted(snapshots if at is None else snapshots | {at})
         reads = partial(read_tasks, directory, check_crc=check_crc, cuts=cuts, extras=(TraceAnalysis(question.producer_id),))
@@ -347,9 +350,10 @@ class _ExplainTask(ReplayTask):
             return
         explanation.is_known |= self._last is not None and self._entry_in(self._last) is not None
         if self._question.requested_offset is not None and damage is None:
-            explanation.outside = (
-                f"the log on disk begins at {self._bases[0]} and ends at {self._log_end}" if self._bases else "the log is empty"
-            )
+            if self._bases:
+                explanation.outside = f"the log on disk begins at {self._bases[0]} and ends at {self._log_end}"
+            else:
+                explanation.outside = "the log is empty"
 
     def boundary(self, state: BoundaryState) -> None:
         if state.offset in self._snapshots:

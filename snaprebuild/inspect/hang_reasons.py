@@ -16,7 +16,7 @@ A newest record that holds the partition always counts as alive, as in ``kafka-t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -200,7 +200,10 @@ def _states_to_read(evidence: CoordinatorEvidence) -> str:
     """Which partitions of ``__transaction_state`` may name the producer."""
     if not evidence.state_partitions:
         return f"the partitions of {TRANSACTION_STATE_TOPIC} (--transaction-state DIR)"
-    count = 0 if evidence.leaderships is None else evidence.leaderships.partition_counts.get(TRANSACTION_STATE_TOPIC, 0)
+    if evidence.leaderships is None:
+        count = 0
+    else:
+        count = evidence.leaderships.partition_counts.get(TRANSACTION_STATE_TOPIC, 0)
     left = [number for number in range(count) if number not in evidence.state_partitions]
     if count and not left:
         return "the answer of the coordinators: the transactional id has expired, or the copies that were read are old"
@@ -351,7 +354,7 @@ class _Diagnosis:
         if marker is not None and marker.timestamp_ms >= state.started_ms >= 0:
             facts.append(TransactionEvidence(self._late.path, marker.offset, marker.timestamp_ms, "the marker of that transaction"))
             text = "The marker of its transaction is in this log, and its batches were written after it."
-            return HangExplanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._leads())
+            return self._explained(HangReason.LATE_APPEND, text, facts)
         decision = self._decision(record, state)
         since_ms = state.updated_ms
         outcome = "ended"
@@ -369,7 +372,7 @@ class _Diagnosis:
             text = f"The coordinator {outcome} the transaction, and an unclean election lost its marker (KAFKA-20716)."
             if outcome == "committed":
                 text += " An abort hides its records in this partition; other partitions show theirs."
-            return HangExplanation(HangReason.MARKER_LOST, text, tuple(facts), self._missing(), self._leads())
+            return self._explained(HangReason.MARKER_LOST, text, facts)
         if self._leadership is not None and not self._leads():
             facts.append(self._leader_fact(self._leadership, f"{self._late.topic}-{self._late.partition}"))
             text = (
@@ -379,7 +382,10 @@ class _Diagnosis:
                 HangReason.INCOMPLETE_REPLICA, text, tuple(facts), "the directory of the leader of this partition"
             )
         text = f"The coordinator {outcome} the transaction, and its marker is not in this log."
-        return HangExplanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._leads())
+        return self._explained(HangReason.MARKER_MISSING, text, facts)
+
+    def _explained(self, reason: HangReason, text: str, facts: Sequence[TransactionEvidence]) -> HangExplanation:
+        return HangExplanation(reason, text, tuple(facts), self._missing(), self._leads())
 
     def _ended_without_listing(self, facts: list[TransactionEvidence]) -> HangExplanation:
         """The transaction is over, and no record that is left has this partition in it."""
@@ -389,13 +395,13 @@ class _Diagnosis:
             facts.append(self._fact(newest, what))
         if self._has_all_records():
             text = "The coordinator never had this partition in a transaction of this producer and epoch."
-            return HangExplanation(HangReason.LATE_APPEND, text, tuple(facts), self._missing(), self._leads())
+            return self._explained(HangReason.LATE_APPEND, text, facts)
         facts += [self._election_fact(election) for election in self._unclean_elections(self._late.last_ms or 0)]
         text = (
             "The transaction is over, and its marker is not in this log. The records that show whether this partition was in it were "
             "compacted away."
         )
-        return HangExplanation(HangReason.MARKER_MISSING, text, tuple(facts), self._missing(), self._leads())
+        return self._explained(HangReason.MARKER_MISSING, text, facts)
 
     def _listing(self) -> tuple[StateRecord, TransactionState] | None:
         """The record with this partition that the transaction had: the newest that began before the last batch, else the oldest."""

@@ -258,7 +258,7 @@ def _end_of_log(source: PartitionSource, last_offsets: dict[int, int]) -> _EndOf
         return end
     directory = source.directory
     begin = min(last_offsets.values())
-    index = max(bisect_right([segment.base_offset for segment in directory.segments], begin) - 1, 0)
+    index = max(bisect_right(directory.base_offsets, begin) - 1, 0)
     try:
         for segment in directory.segments[index:]:
             file_ms = segment.log.identity.modified_ns // 1_000_000 + 1

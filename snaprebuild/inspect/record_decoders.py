@@ -353,7 +353,10 @@ class _Messages:
         """A message with the versions and tagged fields of the release; None if the release does not know it."""
         if (kind, name) not in self._schemas:
             schema = load_schemas(kind)[name]
-            self._schemas[kind, name] = schema if self._release is None else _as_known(schema, message_shape(self._release, name))
+            if self._release is None:
+                self._schemas[kind, name] = schema
+            else:
+                self._schemas[kind, name] = _as_known(schema, message_shape(self._release, name))
         return self._schemas[kind, name]
 
 

@@ -129,7 +129,7 @@ def snapshot_offset(path: str) -> int | None:
 
 
 def explain_snapshot(
-    source: Source, name: str, offset: int, run: Run, *, check_crc: bool = True, progress: Progress | None = None
+    source: Source, name: str, offset: int, run: Run, *, check_crc: bool, progress: Progress | None
 ) -> SnapshotRun:
     """Explains a snapshot of the one partition of ``source``.
 
@@ -190,7 +190,7 @@ class _SnapshotTask(ReplayTask):
         self, explanation: SnapshotExplanation, clock: Clock, traced: tuple[int, ...], *, check_crc: bool, progress: Progress | None
     ) -> None:
         directory = explanation.source.directory
-        bases = [segment.base_offset for segment in directory.segments]
+        bases = directory.base_offsets
         offsets = sorted({offset for offset, _ in directory.snapshots if offset <= explanation.offset})
         extras = tuple(map(TraceAnalysis, traced))
         reads = partial(read_tasks, directory, check_crc=check_crc, cuts=offsets, extras=extras)
@@ -283,7 +283,10 @@ class _SnapshotTask(ReplayTask):
         if comparison is None:
             return
         if comparison.proven_wrong:
-            explanation.wrong_since_offset = explanation.offset if self._file_wrong_since is None else self._file_wrong_since
+            if self._file_wrong_since is None:
+                explanation.wrong_since_offset = explanation.offset
+            else:
+                explanation.wrong_since_offset = self._file_wrong_since
             message = f"{comparison.status.value.replace('_', ' ')}: {comparison.reason}"
             finding = Finding("wrong-snapshot", Severity.FINDING, self.path, message, explanation.offset, comparison.status.reason)
             self.outcome.findings.append(finding)

@@ -285,7 +285,7 @@ def _first_batches(directory: PartitionDir, first_offsets: Iterable[int]) -> dic
     Raises:
         ReadFailedError: a segment cannot be read.
     """
-    bases = [segment.base_offset for segment in directory.segments]
+    bases = directory.base_offsets
     offsets_of: dict[int, list[int]] = {}
     for offset in first_offsets:
         offsets_of.setdefault(bisect_right(bases, offset) - 1, []).append(offset)

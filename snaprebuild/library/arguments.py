@@ -5,8 +5,8 @@ What the environment and the configuration file of the command say does not coun
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from formats.limits import INT32_MAX
@@ -31,13 +31,14 @@ from snaprebuild.argument_checks import (
 from snaprebuild.cli.file_kinds import SAVED_PLAN, check_directories, check_file
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.options.metadata import check_metadata
-from snaprebuild.cli.options.reading import Impact
+from snaprebuild.cli.options.reading import Impact, Load
 from snaprebuild.cli.runs.sources import partition_named
 from snaprebuild.errors import UsageError
 from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
 from snaprebuild.library.command_line import CommandLine
 from snaprebuild.library.verb_result import PlanResult
 from snaprebuild.snapshots.plan.plan_request import BOUNDARIES, REPLAY_STARTS, RebuildRequest
+from snaprebuild.snapshots.run_record import Invocation, current_time_ms
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings, check_settings
 from snaprebuild.tier import AuditLevel
@@ -50,6 +51,7 @@ __all__ = [
     "command_of",
     "given_with_a_plan",
     "moment_of",
+    "reading",
     "request_of",
     "selection_of",
 ]
@@ -122,10 +124,19 @@ def request_of(given: Arguments) -> RebuildRequest:
     return request.checked()
 
 
+@contextmanager
+def reading(invocation: Invocation, given: Arguments) -> Iterator[None]:
+    """Inside the block the call reads with its ``impact`` and ``max_read_rate``, and what it records is of this invocation."""
+    impact = given["impact"]
+    load = Load(impact=None if impact is None else Impact(impact), max_read_rate=given["max_read_rate"])
+    with invocation.active(), load.limits():
+        yield
+
+
 def moment_of(given: Arguments) -> int:
     """The moment for expiry, ms since 1970: now where none is given."""
     moment_ms: int | None = given["as_of_ms"]
-    return int(time.time() * 1000) if moment_ms is None else moment_ms
+    return current_time_ms() if moment_ms is None else moment_ms
 
 
 def command_of(verb: str, given: Arguments, engine: CallEngine) -> CommandLine:

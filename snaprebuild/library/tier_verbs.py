@@ -10,9 +10,8 @@ from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.tier_audit import AuditRequest, judged_audit
 from snaprebuild.documents.tier import AuditedPartition, TierAudit
 from snaprebuild.hooks import FilePath
-from snaprebuild.library.arguments import checked_values, command_of, moment_of, selection_of
+from snaprebuild.library.arguments import checked_values, command_of, moment_of, reading, selection_of
 from snaprebuild.library.call_engine import CallEngine
-from snaprebuild.library.call_load import reading
 from snaprebuild.library.tier_table import AUDIT
 from snaprebuild.library.verb_result import Result
 from snaprebuild.library.verbs import Paths

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -34,11 +33,11 @@ from snaprebuild.library.arguments import (
     command_of,
     given_with_a_plan,
     moment_of,
+    reading,
     request_of,
     selection_of,
 )
 from snaprebuild.library.call_engine import CallEngine
-from snaprebuild.library.call_load import reading
 from snaprebuild.library.call_progress import progress_of
 from snaprebuild.library.tables import PLAN, REBUILD, SCAN, VERIFY
 from snaprebuild.library.verb_result import PlanResult, Result
@@ -47,7 +46,7 @@ from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.rebuild.results_file import result_file, write_results
 from snaprebuild.snapshots.run import Run, RunFacts
-from snaprebuild.snapshots.run_record import Invocation
+from snaprebuild.snapshots.run_record import Invocation, current_time_ms
 from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition, ScanRequest
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers
@@ -102,7 +101,7 @@ def scan(
     invocation = Invocation.now(command.text)
     with reading(invocation, given):
         opened = _opened(given, Run(stores=s3.for_run()))
-        now_ms = _now_ms()
+        now_ms = current_time_ms()
         scanned = scan_source(opened, used_engine.planning())
         result = with_metadata_logs(scanned, opened, now_ms, release_of(kafka_release))
         result = with_producer_ids(result, opened, now_ms)
@@ -427,7 +426,3 @@ def _request_words() -> list[str]:
     from snaprebuild.cli.runs.rebuild_request import request_words
 
     return request_words()
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

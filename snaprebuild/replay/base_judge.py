@@ -277,7 +277,10 @@ class BaseJudge:
         comes = Origins.of(base, rows)
         # A broker that forgot the producer has neither its batch nor its coordinator epoch from before.
         row, is_present = lookup(events.producer_id, base["producer_id"])
-        largest = np.where(is_present, events.largest_timestamp[row], NONE) if len(events) else np.full(len(at), NONE)
+        if len(events):
+            largest = np.where(is_present, events.largest_timestamp[row], NONE)
+        else:
+            largest = np.full(len(at), NONE)
         sequence = np.where(is_present, events.data_sequence[row], NONE) if len(events) else np.full(len(at), NONE)
         forgotten = rows.assigned & (
             self._may_have_expired(base, largest) | ((sequence == 0) & (base["current_txn_first_offset"] < 0))

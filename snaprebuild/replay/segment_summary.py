@@ -176,7 +176,9 @@ class BatchTotals(msgspec.Struct, frozen=True):
         gap = self.base_offset - offset
         if gap < 0:
             return replace(self, disorder_offset=self.base_offset)
-        return replace(self, missing_offsets=self.missing_offsets + gap) if gap and self.begins_with_magic_2 else self
+        if gap and self.begins_with_magic_2:
+            return replace(self, missing_offsets=self.missing_offsets + gap)
+        return self
 
     @property
     def first_offset(self) -> int | None:

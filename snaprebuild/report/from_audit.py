@@ -26,7 +26,7 @@ def take_audit(head: DocumentHead, sink: PageSink) -> None:
         UsageError: it is damaged.
         ReadFailedError: it cannot be read.
     """
-    document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild, lacks=list(LACKS))
+    document = PageDocument.of(head, *LACKS)
     number = sink.add_document(document)
     store = ""
     for name, value in typed_members(

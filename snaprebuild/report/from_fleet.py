@@ -49,10 +49,9 @@ def take_fleet(head: DocumentHead, sink: PageSink) -> None:
         UsageError: it is damaged.
         ReadFailedError: it cannot be read.
     """
-    document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild)
+    document = PageDocument.of(head, *LACKS)
     left_out = ("has_metadata", "rate_bytes_per_second", "elections", "status", "counts")
     names = [name for name in Fleet.__struct_fields__ if name not in left_out]
-    document.lacks += LACKS
     number = sink.add_document(document)
     cluster = "the cluster"
     repair = ""

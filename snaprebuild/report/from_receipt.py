@@ -28,10 +28,11 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
     """
     receipt = read_receipt(head.path)
     where = "next to the segments" if receipt.in_place else "to a directory of their own"
-    ended = (
-        "the run was completed" if receipt.ended else "the run was killed, or still runs: the outcome of its last step is unknown"
-    )
-    document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild, lacks=list(LACKS))
+    if receipt.ended:
+        ended = "the run was completed"
+    else:
+        ended = "the run was killed, or still runs: the outcome of its last step is unknown"
+    document = PageDocument.of(head, *LACKS)
     document.facts += [("written", f"{where}; {ended}"), ("files", pluralize(len(receipt.files), "snapshot"))]
     document.run = RunRecord(at_ms=receipt.began_ms, host=receipt.host, command=receipt.command, cluster_ids=receipt.cluster_ids)
     document.answer = f"{pluralize(len(receipt.files), 'snapshot')} written {where}; {ended}."

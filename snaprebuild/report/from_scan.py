@@ -40,7 +40,7 @@ def take_scan(head: DocumentHead, sink: PageSink) -> None:
         UsageError: it is damaged.
         ReadFailedError: it cannot be read.
     """
-    document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild, lacks=[NO_PRODUCERS])
+    document = PageDocument.of(head, NO_PRODUCERS)
     number = sink.add_document(document)
     nodes: dict[str, int | None] = {}
     for name, value in typed_members(

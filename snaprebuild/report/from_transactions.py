@@ -22,7 +22,7 @@ def take_transactions(head: DocumentHead, sink: PageSink) -> None:
         UsageError: it is damaged.
         ReadFailedError: it cannot be read.
     """
-    document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild, lacks=list(LACKS))
+    document = PageDocument.of(head, *LACKS)
     number = sink.add_document(document)
     for name, value in typed_members(
         head.path, Transactions, ("as_of_ms", "totals", "partitions", *SHARED), optional=("answer", "next_command")

@@ -33,7 +33,7 @@ def take_verify(head: DocumentHead, sink: PageSink) -> None:
         UsageError: it is damaged.
         ReadFailedError: it cannot be read.
     """
-    document = PageDocument(sink.name_of(head), head.schema, head.snaprebuild, lacks=[NO_UPLOAD])
+    document = PageDocument.of(head, NO_UPLOAD)
     number = sink.add_document(document)
     for name, value in typed_members(
         head.path, Verify, ("as_of_ms", "expiration_ms", "totals", "partitions", *SHARED), optional=STATUS

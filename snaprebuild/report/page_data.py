@@ -436,7 +436,7 @@ class PageData:
         self.findings.append(finding)
         self.finding_origins.append(origin)
 
-    def add_fate(self, fate: StartFate, origin: str = "") -> None:
+    def add_fate(self, fate: StartFate, origin: str) -> None:
         """Takes a fate, unless it is there. ``origin`` is that of its document."""
         key = (origin, fate.kind, fate.severity, fate.path, fate.cause)
         if key not in self._known_fates:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from snaprebuild.broker.status import StatusCounts
+from snaprebuild.documents.saved_documents import DocumentHead
 from snaprebuild.published import RunRecord
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 
@@ -47,6 +50,16 @@ class PageDocument(msgspec.Struct):
     origin: str = ""
     as_of_ms: int | None = None
     expiration_ms: int | None = None
+
+    @classmethod
+    def of(cls, head: DocumentHead, *lacks: str) -> PageDocument:
+        """The document that a file begins.
+
+        Args:
+            head: of the file.
+            lacks: sentences.
+        """
+        return cls(os.path.basename(head.path), head.schema, head.snaprebuild, lacks=list(lacks))
 
     @property
     def verb(self) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from snaprebuild.documents.saved_documents import DocumentHead
 from snaprebuild.published import RunRecord
 from snaprebuild.report.page_data import PageData, PagePartition
 from snaprebuild.report.page_document import NO_ANSWER, PageDocument
@@ -28,10 +26,6 @@ class PageSink:
     def __init__(self, title: str, *, has_several_hosts: bool = False) -> None:
         self.page = PageData(title)
         self._has_several_hosts = has_several_hosts
-
-    def name_of(self, head: DocumentHead) -> str:
-        """The name of a document on the page: that of its file."""
-        return os.path.basename(head.path)
 
     def add_document(self, document: PageDocument) -> int:
         """Takes a document; returns its number."""

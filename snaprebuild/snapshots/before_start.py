@@ -185,8 +185,8 @@ def blocked_bytes(source: PartitionSource) -> int:
 def _missing(source: PartitionSource) -> list[int]:
     """Base offsets at which a snapshot is due that is not there."""
     directory = source.directory
-    listed = {offset for offset, _ in directory.snapshots}
-    bases = [segment.base_offset for segment in directory.segments[1:]]
+    listed = set(directory.snapshot_offsets)
+    bases = directory.base_offsets[1:]
     reasons = {base: reason_against_writing_in_place(source, base, is_log_end=False) for base in bases if base not in listed}
     return [base for base, reason in reasons.items() if reason is None or reason.may_be_needed]
 

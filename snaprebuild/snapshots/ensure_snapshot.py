@@ -6,7 +6,6 @@ Implements ``snaprebuild.hooks``.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -52,6 +51,7 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
 from snaprebuild.snapshots.plan.planner import stop_index
 from snaprebuild.snapshots.refusals import is_below_log_start, opened_or_refused, reason_of_deletion, refusal_reason
 from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.source.second_look import with_fresh_listings
 from snaprebuild.snapshots.source.source import PartitionSource, check_segments_are_files
 from snaprebuild.snapshots.validated_snapshot import ValidatedSnapshot, Validity, judge_snapshot
@@ -119,7 +119,7 @@ def run_of(options: ReplayOptions, deadline: float | None = None) -> Run:
         options: of the caller.
         deadline: nothing is read after this ``time.monotonic()``; None for no limit.
     """
-    now_ms = int(time.time() * 1000) if options.as_of_ms is None else options.as_of_ms
+    now_ms = current_time_ms() if options.as_of_ms is None else options.as_of_ms
     return Run(clock=Clock(now_ms, options.expiration_ms), jobs=options.jobs, deadline=deadline, stores=options.s3)
 
 
@@ -279,7 +279,7 @@ def _boundary_task(request: BoundaryRequest) -> OneBoundaryTask:
     check_segments_are_files(directory)
     if request.out is not None:
         _check_output(path_of(request.out, run.stores), partition)
-    bases = [segment.base_offset for segment in directory.segments]
+    bases = directory.base_offsets
     is_log_end = request.offset not in bases[1:]
     if not bases or request.offset < 1 or (is_log_end and request.offset <= bases[-1]):
         if request.offset > 0 and is_below_log_start(partition, request.offset):
@@ -433,7 +433,10 @@ class OneBoundaryTask(ReplayTask):
         if impossible is not None:
             message = f"the log leads to a state that no snapshot can hold: {impossible}"
             raise self.refusal(message, RefusalReason.DAMAGED, judgement)
-        reasons = judgement.reasons if on_disk is None else (*judgement.reasons, f"the file on disk is not taken: {on_disk.reason}")
+        if on_disk is None:
+            reasons = judgement.reasons
+        else:
+            reasons = (*judgement.reasons, f"the file on disk is not taken: {on_disk.reason}")
         data = write_entries(state.entries)
         return self._ensured(data, None, Origin.REBUILT, Judgement(klass, reasons), len(state.entries))
 
@@ -451,7 +454,10 @@ class OneBoundaryTask(ReplayTask):
         """The verdict on the entries of a snapshot."""
         if self._state is None:
             damage = self.replay.damage
-            reason = "the log changed while it was read" if damage is None else f"{damage.reason}: no replay gets past it"
+            if damage is None:
+                reason = "the log changed while it was read"
+            else:
+                reason = f"{damage.reason}: no replay gets past it"
             return ValidatedSnapshot(
                 self._request.offset, Validity.UNPROVEN, (reason,), entries=len(entries), read_bytes=self.outcome.read_bytes
             )

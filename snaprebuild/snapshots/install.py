@@ -393,7 +393,10 @@ class _Install:
         """Plans replays, at most one of a partition, as far as the replicas are trusted. Returns the plans by path."""
         request = whole.request
         try:
-            properties = None if request.server_properties is None else self._facts.properties(request.server_properties)
+            if request.server_properties is None:
+                properties = None
+            else:
+                properties = self._facts.properties(request.server_properties)
         except (UsageError, ReadFailedError, FormatError) as error:
             for each in replays:
                 each.give_up(f"the broker's configuration cannot be read: {error}", BoundaryAction.FAILED)

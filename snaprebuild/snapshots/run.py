@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import msgspec
 from formats.broker.broker_files import Properties
 from snaprebuild.errors import LockUnknownError
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.source.broker_properties import read_server_properties
 from snaprebuild.storage.io_limits.policy import RunLimits, current_limits
 from snaprebuild.storage.local.broker_lock import lock_holder
@@ -70,7 +70,7 @@ class RunFacts:
 
 
 def _now() -> Clock:
-    return Clock(int(time.time() * 1000), DEFAULT_EXPIRATION_MS)
+    return Clock(current_time_ms(), DEFAULT_EXPIRATION_MS)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,12 @@ from snaprebuild.published import Natural, Part, RunRecord
 from snaprebuild.shell_words import program_command
 from snaprebuild.storage.log_dir import LogDirState
 
-__all__ = ["NO_CACHE_HITS", "CacheHits", "Invocation", "run_record"]
+__all__ = ["NO_CACHE_HITS", "CacheHits", "Invocation", "current_time_ms", "run_record"]
+
+
+def current_time_ms() -> int:
+    """The time of the clock of this host, ms since 1970."""
+    return int(time.time() * 1000)
 
 
 class Invocation(msgspec.Struct, frozen=True):
@@ -33,7 +38,7 @@ class Invocation(msgspec.Struct, frozen=True):
     @classmethod
     def now(cls, command: str) -> Invocation:
         """One that begins now."""
-        return cls(command, time.time_ns() // 1_000_000)
+        return cls(command, current_time_ms())
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -67,7 +72,7 @@ def run_record(log_dirs: Iterable[LogDirState] = ()) -> RunRecord:
 @functools.cache
 def _started_ms() -> int:
     """One moment for all copies of the document that a command makes."""
-    return time.time_ns() // 1_000_000
+    return current_time_ms()
 
 
 class CacheHits(Part, frozen=True):

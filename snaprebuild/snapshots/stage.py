@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, Rebuil
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt_lines import SetAsideAnnounced, WriteAnnounced, WriteEvent
 from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.staging.faulty_snapshots import faulty_snapshots
 from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path, resume_staging, staging
@@ -110,7 +110,7 @@ def stage(
     resumed = {each.path: earlier[each.path] for each in result.partitions if is_resumed(each.plan)}
     if dry_run:
         return result
-    began_ms = int(time.time() * 1000)
+    began_ms = current_time_ms()
     evidence = StagedEvidence.of(plan.request, plan.clock)
     partitions: list[StagedPartition] = []
     not_staged: list[NotStaged] = []
@@ -199,7 +199,7 @@ def _staged(
         snapshots = [by_offset[offset] for offset in sorted(by_offset)]
         reasons = reasons or earlier.reasons
         given_up += [offset for offset in earlier.given_up if offset not in by_offset]
-        bases = [segment.base_offset for segment in directory.segments]
+        bases = directory.base_offsets
         first = bisect_left(bases, earlier.first_offset)
         request = _both(earlier.request, request)
         evidence = earlier.evidence

@@ -120,7 +120,7 @@ class ChunkPlan:
             starts: tuple[int, ...] = (0,)
             replay = _splittable_replay(job) if sum(sizes) > chunk_bytes else None
             if replay is not None:
-                bases = [segment.base_offset for segment in replay.directory.segments]
+                bases = replay.directory.base_offsets
                 first = bisect_left(bases, each[0].base_offset)
                 starts = chunk_starts(sizes, max(chunk_bytes, -(-sum(sizes) // most)))
                 if len(starts) > 1:

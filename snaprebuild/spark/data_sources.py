@@ -173,7 +173,7 @@ class FileReader(FilteredReader):
                 yield from self.source.rows(file, self.options)
 
     def _listing(self, *, checks_names: bool) -> ListedFiles:
-        """What is below the paths now."""
+        """The files below the paths now."""
         options = self.options
         source = self.source
         return list_files(

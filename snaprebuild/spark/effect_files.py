@@ -441,7 +441,10 @@ def _summaries(group: pa.Table, segment: CachedSegment, number: int) -> list[Row
     if task.check_crc and not all(columns["check_crc"].to_pylist()):
         raise ValueError("checksums were not computed")
     first = {name: columns[name][0].as_py() for name in ("start_bytes", "end_bytes")}
-    size_bytes = task.identity.size_bytes if first["start_bytes"] is None else first["end_bytes"] - first["start_bytes"]
+    if first["start_bytes"] is None:
+        size_bytes = task.identity.size_bytes
+    else:
+        size_bytes = first["end_bytes"] - first["start_bytes"]
     # Index entries are compared only for copies in remote storage, which are not cached.
     rows = [
         row | {"partition": segment.partition, "piece": number, "read_bytes": 0, "index_hits": 0}

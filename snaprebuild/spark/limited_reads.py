@@ -195,9 +195,10 @@ def read_with_shares(session: SparkSession, wrap: Wrap, settings: S3Settings, re
 
 def _used_up(settings: S3Settings) -> LimitReachedError:
     requests, _ = left_of(settings)
-    option = (
-        "max_read_bytes" if settings.max_requests is None or (requests and settings.max_read_bytes is not None) else "max_requests"
-    )
+    if settings.max_requests is None or (requests and settings.max_read_bytes is not None):
+        option = "max_read_bytes"
+    else:
+        option = "max_requests"
     most = settings.max_requests if option == "max_requests" else settings.max_read_bytes
     return limit_used_up(option, most)
 

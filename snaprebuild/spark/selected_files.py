@@ -130,7 +130,7 @@ class Task:
 
 
 class ListedFiles(NamedTuple):
-    """What is below the paths of a query.
+    """The files below the paths of a query.
 
     Attributes:
         files: that the query may need.

@@ -539,5 +539,5 @@ def code_archive(directory: str) -> str:
                     if file.is_file() and "__pycache__" not in file.parts:
                         archive.write(file, os.path.join(package.__name__, file.relative_to(root)))
     except OSError as error:
-        raise StorageError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+        raise StorageError.from_os_error(error, "cannot be written", path) from error
     return path

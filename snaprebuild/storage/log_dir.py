@@ -285,7 +285,7 @@ def _walk(root: str, discovery: Discovery) -> Iterator[tuple[PartitionDir, str]]
                 discovery.faults.append(ReadFailedError("is gone", path=path, errno=errno.ENOENT))
             continue
         except OSError as error:
-            discovery.faults.append(ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno))
+            discovery.faults.append(ReadFailedError.from_os_error(error, "cannot be listed", path))
             continue
         except ReadFailedError as error:
             discovery.faults.append(error)

@@ -163,6 +163,16 @@ class PartitionDir:
         """Bytes of all segments."""
         return sum(segment.size_bytes for segment in self.segments)
 
+    @property
+    def base_offsets(self) -> list[int]:
+        """Base offsets of the segments, ascending."""
+        return [segment.base_offset for segment in self.segments]
+
+    @property
+    def snapshot_offsets(self) -> list[int]:
+        """Offsets of the snapshots, ascending; one that several files have is there for each of them."""
+        return [offset for offset, _ in self.snapshots]
+
     def file_path(self, name: str) -> str:
         """Path of a file inside."""
         return f"{self.path}{os.sep}{name}"
@@ -214,7 +224,7 @@ def list_partition_dir(path: str, name: PartitionDirectoryName) -> PartitionDir:
         status = os.stat(path)
         entries = entries_of(path, "files")
     except OSError as error:
-        raise ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno) from error
+        raise ReadFailedError.from_os_error(error, "cannot be listed", path) from error
     return partition_dir_of_entries(StorePath(LOCAL, path), name, entries, status)
 
 
@@ -329,7 +339,7 @@ def partition_dir_of_entries(
     except FileNotFoundError as error:
         raise gone_partition(path) from error
     except OSError as error:
-        raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
+        raise ReadFailedError.from_os_error(error, "cannot be accessed", path) from error
     if not is_same:
         raise gone_partition(path)
     return directory
@@ -443,7 +453,10 @@ class _Sorter:
             stem = log.name[:_STEM_CHARACTERS]
             offset_index = offset_indexes.pop(stem + _OFFSET_INDEX, None)
             time_index = time_indexes.pop(stem + _TIME_INDEX, None)
-            transaction_index = transaction_indexes.pop(stem + _TRANSACTION_INDEX, None) if transaction_indexes else None
+            if transaction_indexes:
+                transaction_index = transaction_indexes.pop(stem + _TRANSACTION_INDEX, None)
+            else:
+                transaction_index = None
             yield SegmentFiles(
                 base_offset,
                 log,

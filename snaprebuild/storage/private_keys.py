@@ -68,7 +68,10 @@ class PrivateKeys:
             if not path or name == "":
                 raise UsageError(f"{OPTION}: expected FILE or NAME=FILE, found {text!r}")
             if name in paths:
-                what = "two files without a name: write NAME=FILE" if name is None else f"two files for the key {name!r}"
+                if name is None:
+                    what = "two files without a name: write NAME=FILE"
+                else:
+                    what = f"two files for the key {name!r}"
                 raise UsageError(f"{OPTION}: {what}")
             paths[name] = path
         for path in paths.values():

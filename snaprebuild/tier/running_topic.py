@@ -136,7 +136,10 @@ def read_topic(topic: ReadTopic, servers: str) -> TopicRecords:
             findings.append(cut_topic(first, topic.place(number)))
         try:
             for offset, key, value in topic.read_up_to(number, end):
-                record = None if value is None else read_remote_log_record(value, file=f"{topic.place(number)}, offset {offset}")
+                if value is None:
+                    record = None
+                else:
+                    record = read_remote_log_record(value, file=f"{topic.place(number)}, offset {offset}")
                 logs.take_keyed(key, record)
         except FormatError as error:
             findings.append(unreadable_record(error, topic.place(number)))

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -148,7 +147,7 @@ def test_what_scan_suspects_and_time_has_made_harmless(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("now_s", "end"), [(4_070_908_800, "; harmless if only expired producers differ."), (1_795_266_500, ".")])
 def test_scan_agrees_with_verify_on_what_has_expired(now_s: int, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a replay shows whether other producers are missing, so that the snapshot stays suspect."""
-    monkeypatch.setattr(scan, "time", SimpleNamespace(time=lambda: now_s))
+    monkeypatch.setattr(scan, "current_time_ms", lambda: now_s * 1000)
     scanned = in_json("scan", "fixtures/damaged/false-empty")
     assert scanned.document["answer"] == f"1 snapshot suspect, none missing in 1 partition{end}"
     assert (scanned.exit_code, scanned.document["counts"]["suspect"]) == (1, 1)

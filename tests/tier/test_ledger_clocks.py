@@ -27,8 +27,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     def set_to(moment_ms: int) -> None:
         now[0] = moment_ms
 
-    for module in ("ledger_file", "turn"):
-        monkeypatch.setattr(f"snaprebuild.tier.ledger.{module}.time", SimpleNamespace(time=read, monotonic=lambda: 0.0))
+    monkeypatch.setattr("snaprebuild.snapshots.run_record.time", SimpleNamespace(time=read))
     return set_to
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import click
@@ -26,7 +27,7 @@ __all__ = [
     "QuorumAssumptions",
     "VoterLogs",
     "check_metadata",
-    "voter_log_of",
+    "voter_logs_of",
 ]
 
 MetadataPath = Annotated[
@@ -75,12 +76,16 @@ class QuorumAssumptions(msgspec.Struct, frozen=True):
     ] = None
 
 
-def voter_log_of(text: str) -> tuple[int | None, str]:
-    """Id and location of ``[ID=]DIR``.
+def voter_logs_of(texts: Iterable[str] | None) -> tuple[tuple[int | None, str], ...]:
+    """Id and location of each ``[ID=]DIR``.
 
     Raises:
-        UsageError: the id is no int32, or the path is empty or that of a file.
+        UsageError: an id is no int32, or a path is empty or that of a file.
     """
+    return tuple(map(_voter_log_of, texts or ()))
+
+
+def _voter_log_of(text: str) -> tuple[int | None, str]:
     from snaprebuild.cli.file_kinds import check_directories
 
     match = re.fullmatch(r"([0-9]{1,10})=(.*)", text, re.DOTALL)

@@ -211,7 +211,9 @@ def _json_batches(form: ItemForm, names: tuple[str, ...]) -> RowText:
 def _batches(items: Items, text_column: Callable[[str, Column], Column]) -> dict[str, Any]:
     """The columns of batches, of which the delete horizon is the one that has to be put into words yet."""
     name = "delete_horizon_ms"
-    return {**items.columns, name: text_column(name, items.columns[name])} if name in items.columns else items.columns
+    if name in items.columns:
+        return {**items.columns, name: text_column(name, items.columns[name])}
+    return items.columns
 
 
 def _line(fields: Mapping[str, object]) -> str:

@@ -174,7 +174,10 @@ def _entry_cells(explained: ExplainedPartition) -> tuple[object, ...]:
     offset = "-" if explained.offset is None else explained.offset
     if entry is None:
         return (offset, *["-"] * 5, snapshot_class, _snapshots_text(explained))
-    expires = "never: its transaction is open" if explained.expires_at_ms is None else time_text(explained.expires_at_ms)
+    if explained.expires_at_ms is None:
+        expires = "never: its transaction is open"
+    else:
+        expires = time_text(explained.expires_at_ms)
     expires += " (expired)" if explained.expired else ""
     numbers = (entry.epoch, *map(_dash, (entry.last_sequence, entry.last_offset, entry.current_txn_first_offset)))
     return (offset, *numbers, expires, snapshot_class, _snapshots_text(explained))

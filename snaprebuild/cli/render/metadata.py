@@ -245,7 +245,10 @@ def _print_security(image: MetadataImage) -> None:
 def _print_origin(result: ImageResult, topics: list[TopicImage]) -> None:
     image = result.image
     checkpoint = result.checkpoint
-    origin = "the beginning of the log" if checkpoint is None else f"the checkpoint of everything below {checkpoint.end_offset}"
+    if checkpoint is None:
+        origin = "the beginning of the log"
+    else:
+        origin = f"the checkpoint of everything below {checkpoint.end_offset}"
     ids = "none given out" if image.next_producer_id < 0 else f"all below {image.next_producer_id}"
     of_time = "" if image.timestamp_ms < 0 else f", {time_text(image.timestamp_ms)}"
     print_text(f"{shown(result.path)}: up to offset {image.offset}, leader epoch {image.epoch}{of_time}, from {origin}")

@@ -76,7 +76,10 @@ def _same_in_all(column: Sequence[Any] | np.ndarray | Words) -> bytes | None:
     """The text of a column whose rows are all alike, or None."""
     if isinstance(column, Words):
         return column.word(0).encode("ascii") if bool((column.codes == column.codes[0]).all()) else None
-    alike = bool((column == column[0]).all()) if isinstance(column, np.ndarray) else column.count(column[0]) == len(column)
+    if isinstance(column, np.ndarray):
+        alike = bool((column == column[0]).all())
+    else:
+        alike = column.count(column[0]) == len(column)
     return str(column[0]).encode("ascii") if alike else None
 
 

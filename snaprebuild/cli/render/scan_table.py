@@ -240,9 +240,9 @@ def _outcome_text(outcome: CopyOutcome) -> str:
     if outcome.exception is None:
         return f"{outcome.versions}: uploaded"
     text = f"{outcome.versions}: {outcome.exception.rpartition('.')[2]} in {outcome.thrown_in}"
-    return (
-        f"{text}. Each attempt also leaves a record of a copy without data in __remote_log_metadata" if outcome.announces else text
-    )
+    if outcome.announces:
+        return f"{text}. Each attempt also leaves a record of a copy without data in __remote_log_metadata"
+    return text
 
 
 def _print_facts(result: ScanResult) -> None:

@@ -54,7 +54,9 @@ def inputs_of(source: PartitionSource) -> list[doc.InputSegment]:
 def cache_use(path: str | None, hits: Iterable[CacheHits]) -> doc.CacheUse | None:
     """The directory of the cache, and what came from there; None without one."""
     total = sum(hits, NO_CACHE_HITS)
-    return None if path is None else doc.CacheUse(path=absolute(path), segments=total.segments, size_bytes=total.size_bytes)
+    if path is None:
+        return None
+    return doc.CacheUse(path=absolute(path), segments=total.segments, size_bytes=total.size_bytes)
 
 
 def excused_text(comparisons: Iterable[Comparison], as_of_ms: int) -> str:

@@ -153,7 +153,7 @@ class SnapshotExplanationView(View):
 
 def _is_at_boundary(explanation: SnapshotExplanation) -> bool:
     """Whether the snapshot can be replaced if it is wrong: the log has a boundary there, or may end there."""
-    bases = [segment.base_offset for segment in explanation.source.directory.segments]
+    bases = explanation.source.directory.base_offsets
     return bool(bases) and (explanation.offset in bases[1:] or explanation.offset > bases[-1])
 
 

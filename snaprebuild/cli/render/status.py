@@ -143,7 +143,10 @@ def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomp
     if is_incomplete:
         read = f"the {read} that {'was' if partitions == 1 else 'were'} read"
     where = f"{affected} of {read}" if status.missing else read
-    missing = f"{pluralize(status.missing, 'snapshot')} missing in {where}" if status.missing else f"No snapshot missing in {read}"
+    if status.missing:
+        missing = f"{pluralize(status.missing, 'snapshot')} missing in {where}"
+    else:
+        missing = f"No snapshot missing in {read}"
     if status.wrong or status.suspect:
         missing = f"{_wrong_text(status)}, {status.missing or 'none'} missing in {where}"
     waiting = waiting_text(status) if status.waiting + status.waiting_unknown else ""
@@ -451,7 +454,7 @@ def is_stray(source: PartitionSource, offset: int) -> bool:
 
     It keeps those at a base offset, and of the others the newest one, if that is above the last segment's base.
     """
-    bases = [segment.base_offset for segment in source.directory.segments]
+    bases = source.directory.base_offsets
     return source.log_dir.is_broker_directory and bool(bases) and offset < bases[-1] and offset not in bases
 
 
@@ -533,7 +536,10 @@ def _end_lost(group: FateGroup, subject: str, cut: Cut) -> str:
     others = len(group.fates) - 1
     so_did_others = f"; so did {pluralize(others, 'other')}" if others else ""
     by_snapshot = fate.finding_cause is FindingCause.SNAPSHOT_ABOVE_LOG_END
-    evidence = f"a snapshot is at {fate.reached_offset}" if by_snapshot else f"its checkpoints say {fate.reached_offset}"
+    if by_snapshot:
+        evidence = f"a snapshot is at {fate.reached_offset}"
+    else:
+        evidence = f"its checkpoints say {fate.reached_offset}"
     return f"{cut(fate.subject)} lost its end: {fate.log_end_offset}, {evidence}{so_did_others}."
 
 

@@ -211,7 +211,9 @@ class TierAuditView(View):
             return ["tier", "audit", *selected] if status.wrong or status.suspect or status.unproven else []
         if not status.wrong:
             left = 0 if audit.ledger is None else audit.ledger.due_segments
-            return Advice(f"run this command again, {pluralize(left, 'segment')} of this round left to read") if left else []
+            if left:
+                return Advice(f"run this command again, {pluralize(left, 'segment')} of this round left to read")
+            return []
         repairable = [each for each in audit.partitions if would_repair(each)]
         if not repairable:
             return []

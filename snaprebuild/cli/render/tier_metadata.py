@@ -137,7 +137,9 @@ class TierMetadataView(View):
         if self._output.receipt is not None:
             return Advice("start all brokers with a replica of __remote_log_metadata")
         if records.is_refused:
-            return AGAIN if records.writes else Advice("before records are written, give what stderr lists for each partition")
+            if records.writes:
+                return AGAIN
+            return Advice("before records are written, give what stderr lists for each partition")
         if not records.writes:
             has_records = bool(records.written_copies) and not self._only_compares
             return Advice("name where they go: --records-file, --log-dirs or --produce-to") if has_records else []
@@ -181,7 +183,10 @@ class TierMetadataView(View):
             columns = ("partition", "log start", "uploads go on at", "records", "copies", "write refused")
             print_table("Remote log metadata", columns, rows, right=columns[1:4])
         if self._output.directories:
-            title = "Directories that would be written" if self._output.receipt is None else "Directories that were written"
+            if self._output.receipt is None:
+                title = "Directories that would be written"
+            else:
+                title = "Directories that were written"
             places = [
                 (shown(each.path), each.node_id, each.records, size_text(each.size_bytes)) for each in self._output.directories
             ]

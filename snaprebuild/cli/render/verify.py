@@ -197,7 +197,7 @@ def _expired_text(result: VerifyResult) -> str:
 
 def _is_at_boundary(verdict: PartitionVerdict, snapshot: VerifiedSnapshot) -> bool:
     """Whether a wrong snapshot can be replaced: the log has a boundary there, or may end there."""
-    bases = [segment.base_offset for segment in verdict.source.directory.segments]
+    bases = verdict.source.directory.base_offsets
     return snapshot.comparison.proven_wrong and bool(bases) and (snapshot.offset in bases[1:] or snapshot.offset > bases[-1])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.before_start import BeforeStartOptions, Order
@@ -22,6 +21,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.before_start import prepare_log_dirs
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.store import absolute, is_object
 from snaprebuild.typed_paths import absent_text
@@ -44,7 +44,7 @@ def run_before_start(
     release = release_of(options.kafka_release)
     request = _request(options)
     source = open_source(request.paths, request.server_properties, request.selection, run_of())
-    judged = judged_scan(source, int(time.time() * 1000), release)
+    judged = judged_scan(source, current_time_ms(), release)
     if decision is not None:
         decision.send(reason_held(judged))
     result = prepare_log_dirs(
@@ -75,7 +75,7 @@ def _request(options: BeforeStartOptions) -> RebuildRequest:
         partitions=tuple(selection.partitions),
         topic_partitions=tuple(selection.topic_partitions),
         set_aside=options.set_aside,
-        as_of_ms=int(time.time() * 1000),
+        as_of_ms=current_time_ms(),
         expiration_ms=options.expiration_ms,
         metadata=None if options.metadata is None else absolute(options.metadata),
     )

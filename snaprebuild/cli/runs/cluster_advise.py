@@ -47,7 +47,10 @@ def _readers(assumed: AdviseAssumptions) -> Readers:
     Raises:
         UsageError: a reader is named twice, or the start of the leader's log is no offset and epoch.
     """
-    start = None if assumed.leader_start is None else OffsetAndEpoch(int(assumed.leader_start[0]), assumed.leader_start[1])
+    if assumed.leader_start is None:
+        start = None
+    else:
+        start = OffsetAndEpoch(int(assumed.leader_start[0]), assumed.leader_start[1])
     if start is not None and (start.offset > INT64_MAX or start.epoch > INT32_MAX):
         raise UsageError(f"--assume leader_start: expected OFFSET:EPOCH, found {quoted(f'{start.offset}:{start.epoch}')}")
     return Readers(_progress("replica", assumed.replica), _progress("listener", assumed.listener), start)

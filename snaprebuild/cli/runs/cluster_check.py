@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.render.quorum import QuorumCheckView
@@ -12,6 +10,7 @@ from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.quorum.check import check_quorum
 from snaprebuild.cluster.quorum.rules import Followers
+from snaprebuild.snapshots.run_record import current_time_ms
 
 __all__ = ["run_cluster_check"]
 
@@ -27,4 +26,4 @@ def run_cluster_check(
     """Checks metadata logs by rules K1 to K20."""
     out.begin()
     check_directories([*directories, *([] if leader is None else [leader])])
-    return QuorumCheckView(check_quorum(directories, followers, leader, int(time.time() * 1000), run_of(s3)))
+    return QuorumCheckView(check_quorum(directories, followers, leader, current_time_ms(), run_of(s3)))

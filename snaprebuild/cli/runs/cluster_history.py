@@ -5,7 +5,7 @@ from __future__ import annotations
 from formats.limits import INT64_MAX
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options, SelectionOptions, moment_ms, quoted
-from snaprebuild.cli.options.metadata import voter_log_of
+from snaprebuild.cli.options.metadata import voter_logs_of
 from snaprebuild.cli.render.metadata import HistoryView
 from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.runs.sources import selection_of
@@ -31,8 +31,8 @@ def run_cluster_history(
 ) -> View:
     """Reads the history of a topic or a broker."""
     out.begin()
-    others = tuple(voter_log_of(each) for each in voter or ())
-    check_directories([path, *(each for _, each in others)])
+    others = voter_logs_of(voter)
+    check_directories([path])
     selection = selection_of(partitions)
     if not selection.is_narrowed and broker is None:
         raise UsageError("name a --topic or --topic-partition, a --broker, or both")

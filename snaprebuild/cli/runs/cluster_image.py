@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options, SelectionOptions
-from snaprebuild.cli.options.metadata import voter_log_of
+from snaprebuild.cli.options.metadata import voter_logs_of
 from snaprebuild.cli.render.metadata import ImageView
 from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.runs.sources import selection_of
@@ -29,8 +29,8 @@ def run_cluster_image(
 ) -> View:
     """Reads the image of the cluster."""
     out.begin()
-    others = tuple(voter_log_of(each) for each in voter or ())
-    check_directories([path, *(each for _, each in others)])
+    others = voter_logs_of(voter)
+    check_directories([path])
     if proven_only and metadata_offset is not None:
         raise UsageError("--proven-only chooses the last offset itself: --metadata-offset does not go with it")
     requested_offset = PROVEN if proven_only else metadata_offset

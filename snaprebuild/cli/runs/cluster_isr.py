@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
-from snaprebuild.cli.options.metadata import voter_log_of
+from snaprebuild.cli.options.metadata import voter_logs_of
 from snaprebuild.cli.render.metadata import IsrView
 from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.verb import MeasuredOutput
@@ -24,6 +24,6 @@ def run_cluster_isr(
 ) -> View:
     """Checks each change of in-sync replicas."""
     out.begin()
-    others = tuple(voter_log_of(each) for each in voter or ())
-    check_directories([path, *(each for _, each in others)])
+    others = voter_logs_of(voter)
+    check_directories([path])
     return IsrView(isr_check(IsrQuestion(path, others, voter_ids), run_of(s3)))

@@ -6,7 +6,7 @@ import os
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import LogOptions, S3Options
-from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
+from snaprebuild.cli.options.metadata import check_metadata, voter_logs_of
 from snaprebuild.cli.render.source import SourceView
 from snaprebuild.cli.runs.run_settings import run_of
 from snaprebuild.cli.runs.sources import selection_of
@@ -43,7 +43,7 @@ def run_cluster_source(
     if not logs.paths and logs.server_properties is None:
         raise UsageError("name at least one path, or the --server-properties of a broker")
     check_metadata(metadata)
-    voters = [voter_log_of(each) for each in voter or ()]
+    voters = voter_logs_of(voter)
     question = SourceQuestion(
         paths=tuple(absolute(path) for path in logs.paths or ()),
         server_properties=None if logs.server_properties is None else os.path.abspath(logs.server_properties),

@@ -49,7 +49,10 @@ def run_inspect_transactions(
             max_timeout_ms = milliseconds_of(source.properties, "transaction.max.timeout.ms", DEFAULT_MAX_TIMEOUT_MS)
         late_after_ms = max_timeout_ms + LATE_BUFFER_MS
     run = run_of(s3, clock=clock_of(source, as_of), jobs=jobs)
-    states = TransactionStates(find_transaction_states(transaction_state, stores_of(s3))) if transaction_state else None
+    if transaction_state:
+        states = TransactionStates(find_transaction_states(transaction_state, stores_of(s3)))
+    else:
+        states = None
     leaders = LeaderReader(metadata, source, run)
     started = time.perf_counter()
     with bytes_progress("reading transactions", source.size_bytes) as progress:

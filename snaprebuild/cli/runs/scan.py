@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from snaprebuild.cli.options.common import LogOptions, S3Options
 from snaprebuild.cli.options.kafka_release import release_of
 from snaprebuild.cli.options.reading import EngineOptions
@@ -15,6 +13,7 @@ from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_producer_ids import with_producer_ids
 from snaprebuild.cluster.scan_storage import with_metadata_logs
 from snaprebuild.errors import UsageError
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.scan.scan_parts import ScanRequest
 
@@ -37,7 +36,7 @@ def run_scan(
     release = release_of(kafka_release)
     source = open_logs(logs, s3)
     with engine_of(engine) as chosen:
-        now_ms = int(time.time() * 1000)
+        now_ms = current_time_ms()
         result = with_metadata_logs(scan_source(source, chosen.planning()), source, now_ms, release)
     result = with_producer_ids(result, source, now_ms)
     request = ScanRequest(

@@ -88,7 +88,10 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
         if announcer is not None and not records.is_refused:
             output.deletions = _produce(records, leaders, announcer, options)
     if plan is not None and not records.is_refused:
-        receipt = None if options.dry_run else DirectoryReceipt(options.receipt or default_receipt_path(None), TOPIC_FORM)
+        if options.dry_run:
+            receipt = None
+        else:
+            receipt = DirectoryReceipt(options.receipt or default_receipt_path(None), TOPIC_FORM)
         output.directories = write_topic(plan, records.written_copies, timestamp_ms=run_record().at_ms, receipt=receipt)
         output.receipt = None if receipt is None else receipt.path
     return TierMetadataView(records, output, concerns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options, as_of_ms
-from snaprebuild.cli.options.metadata import check_metadata, voter_log_of
+from snaprebuild.cli.options.metadata import check_metadata, voter_logs_of
 from snaprebuild.cli.options.remote_storage import UploadOptions
 from snaprebuild.cli.options.settings import CHUNK_SIZE_MAX
 from snaprebuild.cli.render.tier_upload import UploadView
@@ -27,6 +26,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.hooks import ReplayOptions
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.store import absolute
@@ -93,7 +93,7 @@ def run_tier_upload(
             allow_plain=options.allow_plain,
             announcer=announcer,
             judge=sources.judge,
-            refuse=partial(sources.foreign_producers, now_ms=int(time.time() * 1000)),
+            refuse=partial(sources.foreign_producers, now_ms=current_time_ms()),
             fence=sources.fence,
             replay=replay,
         )
@@ -110,7 +110,7 @@ def run_tier_upload(
         findings,
         records_file=options.records,
         produced_to=options.produce_to,
-        voters=[voter_log_of(each)[1] for each in options.voter or ()],
+        voters=[location for _, location in voter_logs_of(options.voter)],
         peers=options.peer or [],
     )
 
@@ -165,6 +165,6 @@ def _sources(
         i_am_the_leader=options.i_am_the_leader,
         accept_own_log=options.accept_own_log,
         peers=[absolute(each) for each in options.peer or ()],
-        voters=tuple(voter_log_of(each) for each in options.voter or ()),
+        voters=voter_logs_of(options.voter),
         voter_ids=voter_ids,
     )

@@ -110,7 +110,7 @@ def write_elections(elections: Iterable[ElectionMoment], directory: str) -> list
         if os.listdir(directory):
             raise RefusedError("is not empty: elections of another moment are not replaced", path=directory)
     except OSError as error:
-        raise WriteFailedError(f"cannot be made: {error.strerror}", path=directory, errno=error.errno) from error
+        raise WriteFailedError.from_os_error(error, "cannot be made", directory) from error
     paths = []
     for moment in elections:
         for kind, text in _files(moment):

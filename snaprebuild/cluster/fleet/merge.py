@@ -463,9 +463,10 @@ def _alone(partitions: Iterable[FleetPartition], steps: tuple[Restart, ...], vie
 
 
 def _assumptions(view: ClusterView | None, controllers: frozenset[int], down: frozenset[int]) -> tuple[str, ...]:
-    stopped = (
-        [f"{pluralize(len(down), 'broker')} ({', '.join(map(str, sorted(down)))}) stopped, as --assume down says"] if down else []
-    )
+    if down:
+        stopped = [f"{pluralize(len(down), 'broker')} ({', '.join(map(str, sorted(down)))}) stopped, as --assume down says"]
+    else:
+        stopped = []
     if view is not None:
         return ("the metadata log is of now: who is in sync and who leads may have changed since", *stopped)
     assumptions = [

@@ -25,7 +25,7 @@ AGE_MAX_MS = 86_400_000
 """A day: scans of one fleet are taken within hours, and a broker that was down longer is scanned again when it is back."""
 
 
-def contradicts_registration(node_id: int, epoch: int | None, epochs: Mapping[int, int], *, is_by_log: bool = False) -> str | None:
+def contradicts_registration(node_id: int, epoch: int | None, epochs: Mapping[int, int], *, is_by_log: bool) -> str | None:
     """Why a scan is not of the broker as the cluster has it registered; None if nothing shows that.
 
     Args:

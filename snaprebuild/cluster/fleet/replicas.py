@@ -255,7 +255,7 @@ def read_scans(
     scans: Sequence[ScanDocument],
     placed: Iterable[PartitionKey],
     registered: Mapping[int, frozenset[str]],
-    contradiction: Callable[[int, int | None, bool], str | None] = lambda _node_id, _epoch, _is_by_log: None,
+    contradiction: Callable[[int, int | None, bool], str | None],
 ) -> ScannedFleet:
     """Reads the documents of ``scan``, each of one or several brokers, each broker once.
 

@@ -36,7 +36,6 @@ from snaprebuild.cluster.metadata.image_model import (
     ImageFault,
     MetadataChange,
     MetadataImage,
-    OtherChanged,
     PartitionChanged,
     QuorumView,
     ResourceType,
@@ -112,7 +111,7 @@ class MetadataState:
             BadValueError: Kafka would throw on it; then nothing has changed.
         """
         changes = self._rules[record.api_key](record, offset)
-        return [OtherChanged(offset, record)] if changes is None else changes
+        return [MetadataChange(offset, record)] if changes is None else changes
 
     # -------------------------------------------------------------------------------------------- brokers and controllers
 

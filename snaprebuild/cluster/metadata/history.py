@@ -223,9 +223,7 @@ class Timelines:
 # ----------------------------------------------------------------------------------------------------------------------- words
 
 
-def partition_changes(
-    before: PartitionRegistration | None, after: PartitionRegistration | None, unknown: str = ""
-) -> tuple[str, ...]:
+def partition_changes(before: PartitionRegistration | None, after: PartitionRegistration | None, unknown: str) -> tuple[str, ...]:
     """The changes of a partition, in words.
 
     Args:
@@ -404,7 +402,7 @@ class HistoryResult:
     other_files: tuple[str, ...]
 
 
-def metadata_history(question: HistoryQuestion, run: Run | None = None) -> HistoryResult:
+def metadata_history(question: HistoryQuestion, run: Run) -> HistoryResult:
     """The history of a topic, partition or broker, from the first record that the metadata log still has.
 
     Raises:
@@ -415,7 +413,7 @@ def metadata_history(question: HistoryQuestion, run: Run | None = None) -> Histo
     return with_fresh_listing(question.location, run, lambda log: _history(log, question, run))
 
 
-def _history(log: MetadataLog, question: HistoryQuestion, run: Run | None) -> HistoryResult:
+def _history(log: MetadataLog, question: HistoryQuestion, run: Run) -> HistoryResult:
     proof = prove(log, question.others, question.voter_ids, run)
     begin = fold_oldest(log)
     reader = _HistoryReader(question, begin)

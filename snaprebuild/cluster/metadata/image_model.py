@@ -37,7 +37,6 @@ __all__ = [
     "Mask",
     "MetadataChange",
     "MetadataImage",
-    "OtherChanged",
     "PartitionChanged",
     "QuorumView",
     "ResourceType",
@@ -228,48 +227,51 @@ class MetadataImage:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerChanged:
-    """A registration came, changed or went.
+class MetadataChange:
+    """A record that changed the cluster.
 
     Attributes:
         offset: of the record.
         record: that says so.
+    """
+
+    offset: int
+    record: ClusterMetadataRecord
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChanged(MetadataChange):
+    """A registration came, changed or went.
+
+    Attributes:
         node_id: of the broker.
         before: None if there was none.
         after: None if there is none any more.
     """
 
-    offset: int
-    record: ClusterMetadataRecord
     node_id: int
     before: BrokerRegistration | None
     after: BrokerRegistration | None
 
 
 @dataclass(frozen=True, slots=True)
-class TopicChanged:
+class TopicChanged(MetadataChange):
     """A topic was created or deleted. Its partitions have changes of their own: before a deletion, and after a creation.
 
     Attributes:
-        offset: of the record.
-        record: that says so.
         topic_id: 16 bytes.
         name: of the topic.
     """
 
-    offset: int
-    record: ClusterMetadataRecord
     topic_id: bytes
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionChanged:
+class PartitionChanged(MetadataChange):
     """A partition came, changed or went.
 
     Attributes:
-        offset: of the record.
-        record: that says so.
         topic_id: 16 bytes.
         topic: its name.
         partition: number.
@@ -277,29 +279,11 @@ class PartitionChanged:
         after: None if there is none any more.
     """
 
-    offset: int
-    record: ClusterMetadataRecord
     topic_id: bytes
     topic: str
     partition: int
     before: PartitionRegistration | None
     after: PartitionRegistration | None
-
-
-@dataclass(frozen=True, slots=True)
-class OtherChanged:
-    """Another record that changes the cluster.
-
-    Attributes:
-        offset: of the record.
-        record: that says so.
-    """
-
-    offset: int
-    record: ClusterMetadataRecord
-
-
-MetadataChange = BrokerChanged | TopicChanged | PartitionChanged | OtherChanged
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class ImageResult:
     other_files: tuple[str, ...]
 
 
-def metadata_image(question: ImageQuestion, run: Run | None = None) -> ImageResult:
+def metadata_image(question: ImageQuestion, run: Run) -> ImageResult:
     """Reads a metadata log and those of other voters.
 
     Raises:
@@ -119,7 +119,7 @@ def metadata_image(question: ImageQuestion, run: Run | None = None) -> ImageResu
     return with_fresh_listing(question.location, run, lambda log: _image(log, question, run))
 
 
-def _image(log: MetadataLog, question: ImageQuestion, run: Run | None) -> ImageResult:
+def _image(log: MetadataLog, question: ImageQuestion, run: Run) -> ImageResult:
     proof = prove(log, question.others, question.voter_ids, run)
     at = proof.proven_end_offset - 1 if question.requested_offset == PROVEN else question.requested_offset
     if at == -1 and question.requested_offset == PROVEN:

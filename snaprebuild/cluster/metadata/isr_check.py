@@ -430,5 +430,8 @@ def _text(event: IsrEvent) -> str:
     epoch = "" if event.broker_epoch is None else f" (broker epoch {event.broker_epoch})"
     left = "" if event.left_offset is None else f"; it had left at offset {event.left_offset}"
     gone = f"; gone: {', '.join(event.gone_directories)}" if event.gone_directories else ""
-    change = f" {list(event.isr)}" if event.kind is JoinKind.STAYED else f" {list(event.isr_before)} -> {list(event.isr)}"
+    if event.kind is JoinKind.STAYED:
+        change = f" {list(event.isr)}"
+    else:
+        change = f" {list(event.isr_before)} -> {list(event.isr)}"
     return f"{event.topic_partition}, replica of broker {event.node_id}{epoch}: {what}; ISR{change}{left}{gone}"

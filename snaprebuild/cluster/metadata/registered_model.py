@@ -130,4 +130,6 @@ class PartitionRegistration(Part, frozen=True):
 
     def directory_of(self, broker_id: int | None) -> str | None:
         """The directory of a broker's replica, None if it has none."""
-        return None if broker_id is None or broker_id not in self.replicas else self.directories[self.replicas.index(broker_id)]
+        if broker_id is None or broker_id not in self.replicas:
+            return None
+        return self.directories[self.replicas.index(broker_id)]

@@ -205,8 +205,8 @@ def advise_start(
     as_of_ms: int,
     settings: StartSettings,
     readers: Readers,
-    mode: FollowerMode = FollowerMode.STRICT,
-    run: Run | None = None,
+    mode: FollowerMode,
+    run: Run,
 ) -> StartAdvice:
     """Reads the directories of a node and of others, and finds the moves of the start under each policy.
 

@@ -214,7 +214,10 @@ def _diverged(
     for each in (node, other):
         answers.setdefault(each.log.path, None)
     for odd, peer, how in _Contradiction(node, other, answers).odd_ones():
-        seen = difference if odd is node else replace(difference, epochs=(difference.epochs[1], difference.epochs[0]))
+        if odd is node:
+            seen = difference
+        else:
+            seen = replace(difference, epochs=(difference.epochs[1], difference.epochs[0]))
         yield odd, _tail_differs(odd, peer, seen, Grade.ERROR, then + how)
 
 

@@ -350,7 +350,9 @@ def _start_move(before: OffsetAndEpoch, after: OffsetAndEpoch, cause: StartCause
 def immediate(log: MetadataLogModel) -> StartMove | None:
     """Moves the start to the latest checkpoint."""
     latest = log.latest
-    return None if latest is None else _moved(log, latest, StartCause.NEWER_CHECKPOINT, f"a checkpoint at {latest.id} exists")
+    if latest is None:
+        return None
+    return _moved(log, latest, StartCause.NEWER_CHECKPOINT, f"a checkpoint at {latest.id} exists")
 
 
 def retention(log: MetadataLogModel, now_ms: int, settings: StartSettings) -> Iterator[StartMove]:
@@ -430,6 +432,8 @@ def advance_follower(
     reason = f"the leader's log starts at {leader_start}"
     if mode is FollowerMode.LITERAL:
         deleted = log.start_at(leader_start)
-        return None if deleted is None else _start_move(before, leader_start, StartCause.LEADER_MOVED, reason, deleted)
+        if deleted is None:
+            return None
+        return _start_move(before, leader_start, StartCause.LEADER_MOVED, reason, deleted)
     own = log.newest_at_or_below(leader_start.offset)
     return None if own is None else _moved(log, own, StartCause.LEADER_MOVED, reason)

@@ -219,7 +219,10 @@ def _k5(facts: LogFacts, _: OffsetAndEpoch | None) -> list[QuorumRuleResult]:
         return []
     if facts.cut_offset is not None:
         return [_see(QuorumRule.K5, QuorumRule.K11, facts)]
-    then = "empties it, and begins at the latest" if facts.is_emptied else "leaves it as it is, as its last epoch is a later one"
+    if facts.is_emptied:
+        then = "empties it, and begins at the latest"
+    else:
+        then = "leaves it as it is, as its last epoch is a later one"
     evidence = f"ends beyond the log, which ends at {facts.end_offset}; a node that starts {then}"
     beyond = [checkpoint for checkpoint in facts.checkpoints if checkpoint.id.offset > facts.end_offset]
     return [broken(QuorumRule.K5, Grade.WARNING, evidence, each.path, each.id.offset) for each in beyond]
@@ -295,7 +298,10 @@ def _k11(facts: LogFacts, _: OffsetAndEpoch | None) -> Iterator[QuorumRuleResult
         return
     usable = max((checkpoint.id.offset for checkpoint in facts.checkpoints if checkpoint.fault is None), default=0)
     if facts.cut_offset is not None:
-        then = f", and begins anew at its latest checkpoint, {facts.checkpoints[-1].id.offset}" if facts.is_emptied else ""
+        if facts.is_emptied:
+            then = f", and begins anew at its latest checkpoint, {facts.checkpoints[-1].id.offset}"
+        else:
+            then = ""
         evidence = f"damaged from offset {facts.cut_offset} on: a node that starts cuts the log there{then}; later records are lost"
         yield broken(QuorumRule.K11, Grade.DAMAGE, evidence, facts.path, facts.cut_offset)
     image = f"the latest checkpoint that is whole ends at {usable}" if usable else "no checkpoint is whole"

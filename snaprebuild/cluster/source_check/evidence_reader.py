@@ -85,7 +85,7 @@ def log_evidence(
         asks_stable: it was looked for: without it, it could not be found.
     """
     faults: list[str] = []
-    bases = tuple(segment.base_offset for segment in directory.segments)
+    bases = tuple(directory.base_offsets)
     epochs = _read(read_leader_epochs, directory, faults)
     # Only the tail shows whether there should be leader epochs.
     tail = _read(log_tail, directory, faults) if bases and (log_end_offset is None or not epochs) else None

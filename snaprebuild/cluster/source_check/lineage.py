@@ -5,7 +5,7 @@ Source: ``LeaderEpochFileCache``; KIP-101: records that a follower would truncat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from formats.partition.checkpoint_file import LeaderEpochEntry
@@ -46,13 +46,9 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
         None,
     )
     comparable = [peer for peer in evidence.peers if peer.epochs and not evidence.is_of_another_log(peer)]
-    diverged = []
-    for peer in comparable:
-        reason = diverging_epoch(epochs, peer.epochs or ())
-        if reason is not None:
-            diverged.append(f"{reason}, in {peer.path}")
+    diverged = _first_divergence(epochs, comparable)
     if unordered or (diverged and not log.is_compacted):
-        return rejects(SourceRule.R12, unordered or diverged[0])
+        return rejects(SourceRule.R12, unordered or diverged)
     if log.is_uncovered:
         first = epochs[0]
         return unknown(
@@ -84,6 +80,15 @@ def leader_epochs(evidence: SourceEvidence) -> SourceRuleResult:
     if reservations:
         return warns(SourceRule.R12, "; ".join((summary, *reservations)), limit)
     return holds(SourceRule.R12, summary + alone + compared)
+
+
+def _first_divergence(epochs: Sequence[LeaderEpochEntry], peers: Iterable[PeerEvidence]) -> str:
+    """The first epoch that begins elsewhere in a peer; empty without one."""
+    for peer in peers:
+        reason = diverging_epoch(epochs, peer.epochs or ())
+        if reason is not None:
+            return f"{reason}, in {peer.path}"
+    return ""
 
 
 def diverging_epoch(mine: Sequence[LeaderEpochEntry], theirs: Sequence[LeaderEpochEntry]) -> str | None:

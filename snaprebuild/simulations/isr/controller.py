@@ -246,7 +246,10 @@ def _with_reassignment_ended(partition: PartitionRegistration, isr: tuple[int, .
     replicas = tuple(replica for replica in partition.replicas if replica not in partition.removing)
     pairs = zip(partition.replicas, partition.directories, strict=True)
     is_going_on = bool(partition.adding or partition.removing)
-    waits_for = partition.adding if len(partition.adding) >= len(partition.removing) else (*partition.adding, *replicas)
+    if len(partition.adding) >= len(partition.removing):
+        waits_for = partition.adding
+    else:
+        waits_for = (*partition.adding, *replicas)
     is_empty = bool(partition.removing) and not (without and replicas)
     if not is_going_on or is_empty or not set(waits_for) <= set(without):
         return replace(partition, isr=isr)

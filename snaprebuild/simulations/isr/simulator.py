@@ -90,7 +90,9 @@ class Cluster:
         ):
             return Danger.THIN
         outdated = self.traffic.outdated()
-        return Danger.OUTDATED if any(self._ledger.lacking(self._replicas[each]) for each in outdated) else Danger.NONE
+        if any(self._ledger.lacking(self._replicas[each]) for each in outdated):
+            return Danger.OUTDATED
+        return Danger.NONE
 
     def prevention(self, step: ClusterStep) -> str | None:
         """Why a step cannot happen now; None if it can."""

@@ -329,7 +329,7 @@ class StageWriter:
         try:
             make_directories(rebuilt.target.path, owner)
         except OSError as error:
-            raise WriteFailedError(f"cannot be created: {error.strerror}", path=rebuilt.target.path, errno=error.errno) from error
+            raise WriteFailedError.from_os_error(error, "cannot be created", rebuilt.target.path) from error
         for _ in range(ROUNDS_MAX):
             if create_or_wait(lambda: create_snapshot(rebuilt, owner, self._report)):
                 return rebuilt.result(BoundaryAction.WRITTEN)

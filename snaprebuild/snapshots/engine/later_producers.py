@@ -27,7 +27,7 @@ class LaterProducers:
 
     def __init__(self, source: PartitionSource) -> None:
         """Begins with none."""
-        self._newest = max((offset for offset, _ in source.directory.snapshots), default=-1)
+        self._newest = max(source.directory.snapshot_offsets, default=-1)
         self._is_wanted = kind_of(source.log_dir.meta) is ClusterKind.KRAFT
         self._parts: list[np.ndarray] = []
         self._rows = 0

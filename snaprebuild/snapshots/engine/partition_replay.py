@@ -399,7 +399,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
 
     def witness_offset(self, start_index: int) -> int | None:
         """The least surviving snapshot at or after everything that is wanted, which may prove the window."""
-        bases = [segment.base_offset for segment in self.directory.segments]
+        bases = self.directory.base_offsets
         boundaries = set(bases[start_index + 1 :])
         least = bases[self.stop_index] if self.stop_index < len(bases) else bases[-1] + 1
         after = (at for at, _ in self.directory.snapshots if at >= least and (at in boundaries or at > bases[-1]))
@@ -426,7 +426,7 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
 
     def best_class(self) -> SnapshotClass:
         """The best class that a boundary of a replay from the first segment can get, as far as names show."""
-        bases = [segment.base_offset for segment in self.directory.segments]
+        bases = self.directory.base_offsets
         if bases[0] == 0:
             return SnapshotClass.EXACT
         later = (at for at, _ in self.directory.snapshots if at in bases[1:] or at > bases[-1])

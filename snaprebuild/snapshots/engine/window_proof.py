@@ -127,7 +127,7 @@ class WindowProof(msgspec.Struct, frozen=True):
     def open_below(self, directory: PartitionDir, below: Held) -> str | None:
         """The contradiction between the segments below the window and the witness, or None (``replay.window.open_below_fault``)."""
         *_, (last, _, prefix) = prefixes_of(below)
-        bases = [segment.base_offset for segment in directory.segments]
+        bases = directory.base_offsets
         effect = prefix.total()
         window_offset = bases[last + 1]
         fault = open_below_fault(effect, self.total, self.witness, window_offset=window_offset, first_offset=bases[0])
@@ -173,7 +173,10 @@ class WindowProof(msgspec.Struct, frozen=True):
         if settled.gap_count > GAPS_NAMED_MAX:
             reasons.append(f"and {settled.gap_count - GAPS_NAMED_MAX} more")
         if not judged.snapshot_class.is_allowed_in_place:
-            klass = SnapshotClass.UNSOUND if SnapshotClass.UNSOUND in (klass, judged.snapshot_class) else SnapshotClass.UNPROVEN
+            if SnapshotClass.UNSOUND in (klass, judged.snapshot_class):
+                klass = SnapshotClass.UNSOUND
+            else:
+                klass = SnapshotClass.UNPROVEN
             reasons = [*judged.reasons, *(reasons if self.fault is not None or settled.gaps else ())]
         else:
             reasons += evidence.notes

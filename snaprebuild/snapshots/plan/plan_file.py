@@ -151,7 +151,10 @@ class PlanLines:
         """
         document = part_of(SavedRequest, saved, path=self.path, what="line 1: request")
         request = RebuildRequest.of(document)
-        names = [] if document.s3 is None else [each for each in dataclasses.astuple(document.s3) if isinstance(each, str)]
+        if document.s3 is None:
+            names = []
+        else:
+            names = [each for each in dataclasses.astuple(document.s3) if isinstance(each, str)]
         if not _has_all_members(saved) or request.document != document or not all(map(is_nameable, names)):
             raise UsageError("is damaged: line 1: expected a request with the members of this version", path=self.path)
         return request
@@ -170,7 +173,7 @@ class PlanLines:
                     raise self._fault(number, expected, f"{len(line)} bytes without an end")
                 yield number, line
         except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=self.path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be read", self.path) from error
 
     def _object(self, number: int, line: bytes, expected: str) -> dict[str, Any]:
         try:

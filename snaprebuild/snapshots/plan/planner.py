@@ -167,13 +167,13 @@ def make_plan(
 
 def _start_of(source: Source, request: RebuildRequest, judge_start: StartJudge | None) -> JudgedStart | None:
     """The effect of the next start; None where no broker starts, or without ``judge_start``."""
-    is_local = all(state.store.is_local for state in source.log_dirs)
+    is_local = source.is_local
     if judge_start is None or not is_local or not request.destination.is_for_broker:
         return None
     return judge_start(source, request.kafka_release)
 
 
-def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: bool = False) -> tuple[PartitionPlan, list[Finding]]:
+def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: bool) -> tuple[PartitionPlan, list[Finding]]:
     """The plan of a partition whose broker deleted a segment after it was planned. It is listed again, and judged again.
 
     Args:
@@ -355,7 +355,7 @@ def _stop_index(directory: PartitionDir, request: RebuildRequest, due: list[Boun
 
 def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
     """The first segment that is not needed for the boundary at ``offset`` and what may prove it; ``offset`` is not the log end."""
-    bases = [segment.base_offset for segment in directory.segments]
+    bases = directory.base_offsets
     stop = next((index for index, base in enumerate(bases) if index and base >= offset), len(bases))
     if bases[0] == 0 and mode is ReplayFrom.LOG_START:
         return stop
@@ -376,7 +376,7 @@ def due_and_left_out(
         destination: where the snapshots go, which may be another one than that of the request.
     """
     directory = partition.directory
-    existing = {offset for offset, _ in directory.snapshots}
+    existing = set(directory.snapshot_offsets)
     due: list[BoundaryPlan] = []
     left_out: list[tuple[int, LeftOutReason]] = []
     for offset, is_log_end in _boundaries(directory, log_end):
@@ -394,7 +394,7 @@ def due_and_left_out(
 
 def _boundaries(directory: PartitionDir, log_end: int | None) -> list[tuple[int, bool]]:
     """The offset of each boundary, ascending, and whether it is the log end."""
-    bases = [segment.base_offset for segment in directory.segments[1:]]
+    bases = directory.base_offsets[1:]
     ends = [log_end] if log_end and log_end not in bases else []
     return [(offset, offset == log_end) for offset in sorted([*bases, *ends])]
 
@@ -416,7 +416,7 @@ def _due_boundaries(
             is_replaced=request.set_aside,
             deadline=task.deadline,
         )
-    existing = {offset for offset, _ in directory.snapshots}
+    existing = set(directory.snapshot_offsets)
     for offset, is_log_end in _boundaries(directory, log_end):
         if offset not in existing or not request.selection.takes_boundary(offset):
             continue

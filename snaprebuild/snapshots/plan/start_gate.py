@@ -229,7 +229,7 @@ def lost_at_start(
     if not recovered or not offsets:
         return frozenset()
     segments = partition.directory.segments
-    existing = [offset for offset, _ in partition.directory.snapshots]
+    existing = partition.directory.snapshot_offsets
     end = log_end
     if end is None:
         end = max(segments[-1].base_offset, *offsets, *existing) + 1

@@ -78,7 +78,7 @@ def _shown(plan: PartitionPlan) -> PartitionPlan:
 
 
 class _Obstacle(NamedTuple):
-    """What keeps a partition from being written to.
+    """A reason that keeps a partition from being written to.
 
     Attributes:
         error: because of which nothing of it is written.

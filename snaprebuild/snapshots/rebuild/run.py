@@ -283,7 +283,10 @@ class _Replays:
         run = self._run
         listed = partial(self._listed.add, place)
         corrupt = frozenset(self._corrupt.get(result.path, ()))
-        report = None if run.on_event is None or run.dry_run else DriverReport(result.plan, run.on_event, run.receipt)
+        if run.on_event is None or run.dry_run:
+            report = None
+        else:
+            report = DriverReport(result.plan, run.on_event, run.receipt)
         job = RebuildJob(
             plan=result.plan,
             request=self._request,

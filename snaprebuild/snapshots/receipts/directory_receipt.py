@@ -239,7 +239,7 @@ def _is_as_written(announced: AnnouncedDirectory) -> bool:
     try:
         names = os.listdir(announced.path)
     except OSError as error:
-        raise ReadFailedError(f"cannot be listed: {error.strerror}", path=announced.path, errno=error.errno) from error
+        raise ReadFailedError.from_os_error(error, "cannot be listed", announced.path) from error
     if set(names) != set(announced.files):
         return False
     for name, expected in announced.files.items():

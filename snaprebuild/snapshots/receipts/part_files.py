@@ -81,7 +81,7 @@ class PartsPlace(msgspec.Struct, frozen=True):
         try:
             return os.stat(path).st_mtime_ns
         except OSError as error:
-            raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be accessed", path) from error
 
     def check_open(self) -> None:
         """Makes sure that the first part is here, and open.
@@ -107,7 +107,7 @@ def part_names(directory: str) -> dict[str, list[str]]:
     try:
         present = sorted(os.listdir(directory))
     except OSError as error:
-        raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
+        raise ReadFailedError.from_os_error(error, "cannot be listed", directory) from error
     for name in present:
         parsed = _NAME.fullmatch(name)
         if parsed is not None:
@@ -161,7 +161,7 @@ def _close(directory: str, name: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise WriteFailedError(f"cannot be renamed: {error.strerror}", path=path, errno=error.errno) from error
+        raise WriteFailedError.from_os_error(error, "cannot be renamed", path) from error
     return True
 
 
@@ -176,7 +176,7 @@ def remove_parts(paths: list[str]) -> None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         except OSError as error:
-            raise WriteFailedError(f"cannot be removed: {error.strerror}", path=path, errno=error.errno) from error
+            raise WriteFailedError.from_os_error(error, "cannot be removed", path) from error
     for directory in {os.path.dirname(path) for path in paths}:
         with contextlib.suppress(OSError):
             sync_entries(directory)

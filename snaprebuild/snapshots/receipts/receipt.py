@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -36,7 +35,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
 )
 from snaprebuild.snapshots.receipts.receipt_parts import EventList, PartReport
 from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places, new_receipt_name, register_receipt
-from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.run_record import current_time_ms, run_record
 from snaprebuild.storage.local.directories import missing_directories, remove_empty_directories
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal
@@ -209,7 +208,7 @@ class Receipt:
             self._join()
             self._remove_if_empty()
             if self.is_there:
-                self._lines.open().append(line_of(EndStep(ended_ms=int(time.time() * 1000), written=self._lines.files)))
+                self._lines.open().append(line_of(EndStep(ended_ms=current_time_ms(), written=self._lines.files)))
         finally:
             self._close_journal()
 
@@ -328,7 +327,7 @@ def _header(plan: Plan, run: RunRecord) -> ReceiptHeader:
     return ReceiptHeader(
         schema=SCHEMA,
         snaprebuild=__version__,
-        began_ms=int(time.time() * 1000),
+        began_ms=current_time_ms(),
         in_place=plan.request.destination.is_for_broker,
         run=run,
         request=msgspec.to_builtins(plan.request.document),

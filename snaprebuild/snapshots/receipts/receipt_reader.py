@@ -123,7 +123,9 @@ class WrittenFile(msgspec.Struct):
     @property
     def fingerprints(self) -> tuple[Fingerprint, ...]:
         """All files that may be there: one of them is, or none."""
-        return self.earlier_fingerprints if self.fingerprint is None else (self.fingerprint, *self.earlier_fingerprints)
+        if self.fingerprint is None:
+            return self.earlier_fingerprints
+        return (self.fingerprint, *self.earlier_fingerprints)
 
 
 class ReceiptParts(msgspec.Struct, frozen=True):
@@ -251,7 +253,10 @@ def load_receipt(path: str) -> WrittenReceipt:
     """
     receipt = read_receipt(path)
     if receipt.objects_run is not None or any(is_object(partition.target) for partition in receipt.partitions.values()):
-        run = "" if receipt.objects_run is None else f"; each has {receipt.objects_run} in its metadata `snaprebuild-run`"
+        if receipt.objects_run is None:
+            run = ""
+        else:
+            run = f"; each has {receipt.objects_run} in its metadata `snaprebuild-run`"
         raise RefusedError(f"names objects in a bucket, which `undo` does not remove and `verify` does not look at{run}", path=path)
     return receipt
 
@@ -344,7 +349,7 @@ def steps_of(path: str, *, is_part: bool = False) -> Iterator[ReceiptHeader | St
                 else:
                     yield part_of(_STEP, value, path=path, what=f"line {number}")
         except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be read", path) from error
     if not number and not is_part:
         raise UsageError("is not a receipt: it is empty", path=path)
 
@@ -400,7 +405,10 @@ class _Reading:
             try:
                 self._take(path, step)
             except (KeyError, ValueError) as error:
-                what = str(error) if isinstance(error, ValueError) else "names a partition or file that no line above names"
+                if isinstance(error, ValueError):
+                    what = str(error)
+                else:
+                    what = "names a partition or file that no line above names"
                 raise UsageError(f"is damaged: line {number}: {what}", path=path) from error
 
     def whole(self, parts: ReceiptParts | None) -> WrittenReceipt:

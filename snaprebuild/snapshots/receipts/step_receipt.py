@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
@@ -20,6 +19,7 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.published import Natural, Part, line_of
 from snaprebuild.snapshots.receipts.receipt_lines import OTHER_VERSION_ADVICE
 from snaprebuild.snapshots.receipts.receipt_places import register_receipt
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file
@@ -129,7 +129,7 @@ class ReceiptForm(msgspec.Struct, Generic[Header], frozen=True, kw_only=True):
                     is_first = False
                     yield line
             except OSError as error:
-                raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+                raise ReadFailedError.from_os_error(error, "cannot be read", path) from error
 
 
 class StepReceipt:
@@ -177,7 +177,7 @@ class StepReceipt:
         """
         if self._journal is None:
             form = self._form
-            header = form.header(schema=form.schema, snaprebuild=__version__, began_ms=_now_ms(), **self._header)
+            header = form.header(schema=form.schema, snaprebuild=__version__, began_ms=current_time_ms(), **self._header)
             self._journal = JournalFile(self.path, line_of(header))
             register_receipt(self.path)
         self._journal.append(line_of(step), sync=sync)
@@ -190,10 +190,6 @@ class StepReceipt:
         """
         if self._journal is not None:
             try:
-                self._journal.append(line_of(LastStep(ended_ms=_now_ms())))
+                self._journal.append(line_of(LastStep(ended_ms=current_time_ms())))
             finally:
                 self._journal.close()
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

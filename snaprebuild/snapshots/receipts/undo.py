@@ -407,7 +407,7 @@ class _Undoing:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be accessed", path) from error
         seen = (status.st_size, status.st_mtime_ns)
         fingerprint = next((each for each in self._file.fingerprints if (each.size_bytes, each.modified_ns) == seen), None)
         if fingerprint is None:

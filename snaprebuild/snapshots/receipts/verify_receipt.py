@@ -479,7 +479,7 @@ def _receipt_names(directory: str) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
+        raise ReadFailedError.from_os_error(error, "cannot be listed", directory) from error
     return sorted((name for name in names if name.startswith("snaprebuild-receipt-")), reverse=True)
 
 

@@ -92,7 +92,10 @@ class _PartitionScanner:
 
     def __init__(self, source: PartitionSource, shutdown: Shutdown, *, reads_log: bool) -> None:
         is_running = shutdown is Shutdown.RUNNING
-        self.source = source if source.is_broker_running == is_running else replace(source, is_broker_running=is_running)
+        if source.is_broker_running == is_running:
+            self.source = source
+        else:
+            self.source = replace(source, is_broker_running=is_running)
         self.directory = source.directory
         self.shutdown = shutdown
         self.segments = self.directory.segments
@@ -193,7 +196,7 @@ class _PartitionScanner:
     # ------------------------------------------------------------ where it begins and ends
 
     def _log_end(self) -> ScannedLogEnd:
-        largest = max((offset for offset, _ in self.directory.snapshots), default=0)
+        largest = max(self.directory.snapshot_offsets, default=0)
         if not self.segments:
             return ScannedLogEnd(None, None, largest)
         last = self.segments[-1]
@@ -408,7 +411,7 @@ class _PartitionScanner:
 
     def _report_lost_at_start(self) -> None:
         """Reports what the start makes of the snapshots by their names: a file that does not parse makes no other one empty."""
-        existing = {offset for offset, _ in self.directory.snapshots}
+        existing = set(self.directory.snapshot_offsets)
         next_start = self._next_start(dict.fromkeys(existing, True))
         if next_start is not None:
             after = dict(next_start.after)

@@ -213,7 +213,7 @@ def _names_in(directory: PartitionDir) -> tuple[object, ...]:
     segments = [
         (each.base_offset, each.offset_index, each.time_index, each.transaction_index is None) for each in directory.segments
     ]
-    return segments, [offset for offset, _ in directory.snapshots], directory.misnamed, directory.lone_indexes
+    return segments, directory.snapshot_offsets, directory.misnamed, directory.lone_indexes
 
 
 def _badness(partition: PartitionScan) -> tuple[int, ...]:

@@ -380,7 +380,10 @@ def _look_below(
             now = times.latest(snapshot)
             if older is not None and _is_young(older.newest_timestamp_ms, now, expiration_ms):
                 why = f"is empty, but the one at {older.offset} has {pluralize(older.entries, 'entry', 'entries')} that had not expired"
-                expired_from_ms = older.newest_timestamp_ms + expiration_ms if older.first_open_offset is None else None
+                if older.first_open_offset is None:
+                    expired_from_ms = older.newest_timestamp_ms + expiration_ms
+                else:
+                    expired_from_ms = None
                 snapshot.suspicions.append(Suspicion(SuspectReason.EMPTY, why, expired_from_ms))
             elif with_aborted is not None and _is_young(times.first_time(with_aborted), now, expiration_ms):
                 place = f"the segment at {with_aborted.base_offset}"

@@ -179,10 +179,10 @@ def boundary_needs(
         takes: whether a boundary is selected; None for all.
     """
     directory = partition.directory
-    present = {offset for offset, _ in directory.snapshots}
+    present = set(directory.snapshot_offsets)
     missing = []
     counts = dict.fromkeys(LeftOut, 0)
-    bases = [segment.base_offset for segment in directory.segments]
+    bases = directory.base_offsets
     ends = [log_end] if log_end is not None and bases and log_end > bases[-1] else []
     for offset in (*bases[1:], *ends):
         if offset in present or not (takes is None or takes(offset)):
@@ -211,7 +211,7 @@ def check_selected_boundaries(selection: Selection, partitions: Iterable[tuple[P
     count = 0
     for partition, log_end in partitions:
         directory = partition.directory
-        offsets |= {segment.base_offset for segment in directory.segments[1:]} | {offset for offset, _ in directory.snapshots}
+        offsets |= set(directory.base_offsets[1:]) | set(directory.snapshot_offsets)
         offsets |= set() if log_end is None else {log_end}
         count += 1
     if not count or any(map(selection.takes_boundary, offsets)):

@@ -116,7 +116,9 @@ class Selection(msgspec.Struct, frozen=True):
         absent = self.absent(names)
         text = f"no partition {' or '.join(map(repr, absent))}"
         close = [each for name in absent for each in difflib.get_close_matches(name, sorted(names), 1)]
-        return f"{text}; did you mean `{shell_command(option_words('--topic-partition', close[0]))}`?" if close else text
+        if close:
+            return f"{text}; did you mean `{shell_command(option_words('--topic-partition', close[0]))}`?"
+        return text
 
     def absent_findings(self, names: Collection[str], place: str, *, are_others_read: bool = True) -> list[Finding]:
         """One finding for the named partitions that are not among ``names``; none if all are.

@@ -143,6 +143,11 @@ class Source(msgspec.Struct, frozen=True):
         """The log directories, each once."""
         return tuple({partition.log_dir.path: partition.log_dir for partition in self.partitions}.values())
 
+    @property
+    def is_local(self) -> bool:
+        """Whether no partition is in an object store."""
+        return all(partition.log_dir.store.is_local for partition in self.partitions)
+
 
 def open_source(
     paths: Iterable[str],

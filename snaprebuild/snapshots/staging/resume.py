@@ -270,13 +270,13 @@ def _check_files(plan: PartitionPlan, staged: StagedPartition) -> None:
     Raises:
         ReadFailedError: one is not.
     """
-    bases = {segment.base_offset for segment in plan.source.directory.segments}
+    bases = set(plan.source.directory.base_offsets)
     for each in staged.snapshots:
         path = os.path.join(staged.target, snapshot_file_name(each.offset))
         try:
             status = os.lstat(path)
         except OSError as error:
-            raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be accessed", path) from error
         if each.offset in bases and Ownership.of(status) != owner_of_snapshot(plan, each.offset):
             raise ReadFailedError("has another owner or mode than its segment", path=path)
         if status.st_ino != each.inode or fingerprint_at(path) != each.fingerprint:

@@ -79,7 +79,7 @@ class CheckedPartition(msgspec.Struct):
         """Absent snapshots that are not due any more, because the log start is above them now."""
         settled = {each.offset for each in self.result.boundaries}
         settled.update(each.offset for each in self.plan.all_boundaries)
-        existing = {offset for offset, _ in self.plan.source.directory.snapshots}
+        existing = set(self.plan.source.directory.snapshot_offsets)
         return [boundary_of(each) for each in self.staged.due if each.offset not in settled and each.offset not in existing]
 
     @property
@@ -148,7 +148,7 @@ def checked_partition(
     *,
     reads_bytes: bool,
     holds_lock: bool,
-    uploads_under_id_zero: bool = False,
+    uploads_under_id_zero: bool,
 ) -> CheckedPartition:
     """Looks at a partition and at what was staged for it. Changes nothing.
 
@@ -227,9 +227,9 @@ def _ready(
     source = checked.plan.source
     request = checked.staged.request
     ready: list[ReadySnapshot] = []
-    bases = {segment.base_offset for segment in source.directory.segments}
+    bases = set(source.directory.base_offsets)
     no_more: list[tuple[int, LeftOutReason]] = []
-    existing = {offset for offset, _ in source.directory.snapshots}
+    existing = set(source.directory.snapshot_offsets)
     # What is due is between the log start and a recovery point, so that two offsets decide for all between them.
     ends = {
         each.offset: destination.reason_against(request, source, each.offset, is_log_end=False)

@@ -197,7 +197,9 @@ class StagedPartition(Line, frozen=True, kw_only=True):
         """Bytes of the first rolled segment whose snapshot was missing, and of every later one: none of them can be uploaded."""
         first = min((each.offset for each in self.snapshots if each.is_due), default=None)
         rolled = itertools.pairwise(self.segments)
-        return 0 if first is None else sum(segment.size_bytes for segment, following in rolled if following.offset >= first)
+        if first is None:
+            return 0
+        return sum(segment.size_bytes for segment, following in rolled if following.offset >= first)
 
 
 class NotStaged(Line, frozen=True, kw_only=True):

@@ -245,7 +245,7 @@ def _owner_of_lock(log_dir: str | os.PathLike[str]) -> Ownership:
     try:
         status = _made_by_broker(log_dir)
     except OSError as error:
-        raise WriteFailedError(f"cannot look at it: {error.strerror}", path=os.fspath(log_dir), errno=error.errno) from error
+        raise WriteFailedError.from_os_error(error, "cannot look at it", os.fspath(log_dir)) from error
     return Ownership(status.st_uid, status.st_gid, 0o644)
 
 
@@ -361,7 +361,7 @@ def broker_version(process_id: int, proc: Path = PROC) -> tuple[int, int] | None
     return releases[0][:2] if releases else None
 
 
-def broker_releases(process_id: int, proc: Path = PROC) -> tuple[tuple[int, int, int], ...]:
+def broker_releases(process_id: int, proc: Path) -> tuple[tuple[int, int, int], ...]:
     """The releases of Kafka that the archives of a process name: (major, minor, patch), ascending; empty if that is not known."""
     archives = [match for text in _texts(proc / str(process_id)) for match in _ARCHIVE.finditer(text)]
     return tuple(sorted({(int(match[1]), int(match[2]), int(match[3])) for match in archives}))

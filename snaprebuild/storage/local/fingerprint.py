@@ -72,7 +72,7 @@ def fingerprint_of(fd: int, path: str) -> Fingerprint:
             digest.update(block)
             size += len(block)
     except OSError as error:
-        raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+        raise ReadFailedError.from_os_error(error, "cannot be read", path) from error
     if max(status.st_size, size) > SNAPSHOT_BYTES_MAX:
         raise ReadFailedError(f"has {max(status.st_size, size)} bytes, and no snapshot more than {SNAPSHOT_BYTES_MAX}", path=path)
     return Fingerprint(digest.hexdigest(), size, status.st_mtime_ns)

@@ -52,7 +52,7 @@ def mount_of(path: str) -> Mount:
     except FileNotFoundError as error:
         raise GoneFileError("was deleted or moved during the run", path=above) from error
     except OSError as error:
-        raise ReadFailedError(f"cannot be opened: {error.strerror}", path=above, errno=error.errno) from error
+        raise ReadFailedError.from_os_error(error, "cannot be opened", above) from error
     try:
         return Mount(os.fstat(fd).st_dev, _mount_number(fd))
     finally:

@@ -54,7 +54,7 @@ def append_to_journal(path: str, text: str) -> None:
         finally:
             os.close(fd)
     except OSError as error:
-        raise WriteFailedError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
+        raise WriteFailedError.from_os_error(error, "cannot be written", path) from error
 
 
 def link_journal(path: str, link: str) -> None:
@@ -97,7 +97,7 @@ class JournalFile:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             self._fd = os.open(path, flags, document_mode())
         except OSError as error:
-            raise WriteFailedError(f"cannot be created: {error.strerror}", path=path, errno=error.errno) from error
+            raise WriteFailedError.from_os_error(error, "cannot be created", path) from error
         try:
             self.append(first_line)
             sync_entries(directory)
@@ -123,7 +123,7 @@ class JournalFile:
         try:
             journal._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            raise WriteFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
+            raise WriteFailedError.from_os_error(error, "cannot be opened", path) from error
         try:
             journal.lock()
         except RefusedError:
@@ -178,7 +178,7 @@ class JournalFile:
                     break
                 data += more
         except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=self.path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be read", self.path) from error
         return bytes(data)
 
     def append(self, line: str, *, sync: bool = True) -> None:
@@ -229,7 +229,7 @@ class JournalFile:
             raise self._failure from error
 
     def _failed(self, error: OSError) -> WriteFailedError:
-        return WriteFailedError(f"cannot be written: {error.strerror}", path=self.path, errno=error.errno)
+        return WriteFailedError.from_os_error(error, "cannot be written", self.path)
 
     def has_its_name(self) -> bool:
         """Whether the path still leads to this file: nobody has moved or removed it."""

@@ -52,7 +52,7 @@ def open_regular_file(path: str) -> tuple[int, os.stat_result]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise ReadFailedError(f"cannot be opened: {error.strerror}", path=path, errno=error.errno) from error
+        raise ReadFailedError.from_os_error(error, "cannot be opened", path) from error
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)
@@ -112,7 +112,7 @@ def _read_once(path: str, bytes_max: int) -> tuple[bytes, FileIdentity] | None:
                 cautious.close()
         now = os.fstat(fd)
     except OSError as error:
-        raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+        raise ReadFailedError.from_os_error(error, "cannot be read", path) from error
     finally:
         os.close(fd)
     if has_changed(status, now):

@@ -92,7 +92,10 @@ class SegmentFile:
                 part = buffer[done : done + self._limits.piece_bytes(len(buffer) - done)]
                 self._limits.wait_to_read(len(part))
                 position = position_bytes + done
-                count = os.preadv(self._fd, [part], position) if self._cautious is None else self._cautious.read(part, position)
+                if self._cautious is None:
+                    count = os.preadv(self._fd, [part], position)
+                else:
+                    count = self._cautious.read(part, position)
                 if count == 0:
                     break
                 done += count
@@ -121,7 +124,7 @@ class SegmentFile:
             now = self._settled() if self._may_grow else os.fstat(self._fd)
             is_same = not has_changed(self._status, now) or (self._may_grow and self._has_only_grown(now))
         except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=self._path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be read", self._path) from error
         if not is_same:
             # A broker renames a file that it deletes, which changes the file, too.
             raise self._gone_error() if self._has_lost_its_name() else changed_error(self._path)

@@ -51,7 +51,7 @@ class LocalStore:
         except FileNotFoundError:
             return frozenset()
         except OSError as error:
-            raise ReadFailedError(f"cannot be listed: {error.strerror}", path=directory, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be listed", directory) from error
 
     def list_below(self, location: str, name_prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
         """Path and status of every regular file below a directory (``Store.list_below``); links are not followed."""
@@ -70,7 +70,7 @@ class LocalStore:
                 raise GoneFileError("was deleted or moved during the run", path=path) from error
             except OSError as error:
                 path = os.path.join(location, below)
-                raise ReadFailedError(f"cannot be listed: {error.strerror}", path=path, errno=error.errno) from error
+                raise ReadFailedError.from_os_error(error, "cannot be listed", path) from error
             yield from ((os.path.join(below, entry.name), status) for entry, status in statuses if stat.S_ISREG(status.st_mode))
             directories = [os.path.join(below, entry.name) for entry, status in statuses if stat.S_ISDIR(status.st_mode)]
             pending += reversed(directories)
@@ -113,7 +113,7 @@ class LocalStore:
         try:
             return os.lstat(location).st_mtime_ns >= since_ns
         except OSError as error:
-            raise ReadFailedError(f"cannot be accessed: {error.strerror}", path=location, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be accessed", location) from error
 
     def create(
         self,

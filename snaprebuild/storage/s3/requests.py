@@ -143,7 +143,9 @@ def payer_of(settings: S3Settings) -> dict[str, str]:
 def access_of(settings: S3Settings) -> dict[str, Any]:
     """Fields of every request for an object."""
     key = _customer_key(settings.sse_c_key_file)
-    return payer_of(settings) if key is None else {**payer_of(settings), "SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
+    if key is None:
+        return payer_of(settings)
+    return {**payer_of(settings), "SSECustomerAlgorithm": "AES256", "SSECustomerKey": key}
 
 
 class PutOutcome(Enum):
@@ -362,7 +364,9 @@ def object_changed(location: str) -> ChangedFileError:
 
 def status_of(error: Exception) -> int:
     """The HTTP status of an answer; 0 if there is none."""
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) if isinstance(error, ClientError) else 0
+    if isinstance(error, ClientError):
+        return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    return 0
 
 
 def code_of(error: Exception) -> str:

@@ -428,7 +428,7 @@ class CopyLog:
 
     def parts_of(self, stretch: Stretch) -> list[CopyAudit]:
         """The copies of a stretch that are replayed."""
-        bases = {segment.base_offset for segment in stretch.source.directory.segments}
+        bases = set(stretch.source.directory.base_offsets)
         return [each for each in self.parts if each.copy.start_offset in bases]
 
     def times(self) -> dict[int, int | None]:

@@ -283,6 +283,9 @@ def _protection_findings(place: str, settings: BucketSettings) -> Iterator[Findi
         message = f"object lock is on ({default}): a delete of a broker hides an object, whose bytes stay until the lock ends"
         yield Finding("tier-object-lock", Severity.NOTE, place, message)
     for rule in settings.replication_rules or ():
-        deletes = "with delete markers" if rule.replicates_deletes else "without delete markers, so that deleted copies stay there"
+        if rule.replicates_deletes:
+            deletes = "with delete markers"
+        else:
+            deletes = "without delete markers, so that deleted copies stay there"
         message = f"replication rule {rule.rule_id!r} copies new objects to {rule.destination}, {deletes}"
         yield Finding("tier-replication", Severity.NOTE, place, message)

@@ -103,7 +103,10 @@ class KeyRows:
         """Adds a noncurrent version or a delete marker."""
         state = DELETE_MARKER if version.is_delete_marker else NONCURRENT
         if version.is_delete_marker:
-            reason = "the object is deleted" if version.is_current else "the object was deleted, and written again since"
+            if version.is_current:
+                reason = "the object is deleted"
+            else:
+                reason = "the object was deleted, and written again since"
         else:
             reason = "deleted or replaced: the bucket keeps the version, and no broker reads it"
         self.take(

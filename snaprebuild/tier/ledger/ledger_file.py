@@ -28,6 +28,7 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.published import Natural, Part, Uuid, line_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.storage.local.document_file import new_file, write_text_file
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file
@@ -285,7 +286,7 @@ class AuditLedger:
         is_new = not os.path.lexists(path)
         if is_new:
             header = LedgerHeader(
-                schema=SCHEMA, snaprebuild=__version__, began_ms=_now_ms(), location=location, key_prefix=key_prefix
+                schema=SCHEMA, snaprebuild=__version__, began_ms=current_time_ms(), location=location, key_prefix=key_prefix
             )
             with new_file(path) as file:  # with its first line, or not at all
                 file.write(f"{line_of(header)}\n".encode())
@@ -369,7 +370,7 @@ class AuditLedger:
         Raises:
             WriteFailedError: it cannot be written.
         """
-        line = RoundLine(began_ms=_now_ms())
+        line = RoundLine(began_ms=current_time_ms())
         self._append(line)
         self._contents.round_began_ms = line.began_ms
 
@@ -383,7 +384,7 @@ class AuditLedger:
         line = SegmentLine(
             segment_id=key.segment_id,
             mark=key.mark,
-            read_ms=_now_ms(),
+            read_ms=current_time_ms(),
             cuts=task.cuts,
             is_last=task.is_last,
             end_offset=pieces[-1].facts.next_offset if pieces[-1].tail.kind is TailKind.CLEAN else None,
@@ -412,7 +413,7 @@ class AuditLedger:
             segment_id=key.segment_id,
             mark=key.mark,
             of=of,
-            read_ms=_now_ms(),
+            read_ms=current_time_ms(),
             size_bytes=size_bytes,
             digest=digest,
             data=data,
@@ -516,10 +517,6 @@ class AuditLedger:
             self._journal.close()
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1000)
-
-
 def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
@@ -547,7 +544,7 @@ def _header_of(path: str, location: str, key_prefix: str) -> LedgerHeader:
         try:
             first = file.readline(1 << 20)
         except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be read", path) from error
     try:
         value = json.loads(first)
     except (ValueError, RecursionError):
@@ -601,7 +598,7 @@ def _contents_of(path: str) -> _Contents:
         except (msgspec.MsgspecError, ValueError) as error:
             raise _damaged(path, f"line {number}: is not a line of a ledger") from error
         except OSError as error:
-            raise ReadFailedError(f"cannot be read: {error.strerror}", path=path, errno=error.errno) from error
+            raise ReadFailedError.from_os_error(error, "cannot be read", path) from error
     if contents.header is None:
         raise _damaged(path, "line 1: expected the header of a ledger, found half a line")
     return contents

@@ -12,7 +12,6 @@ later than now, as under a clock that was wrong: when it was read is unknown.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -28,6 +27,7 @@ from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, r
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_tasks
 from snaprebuild.snapshots.run import Run
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.remote.listing import CopyObjects
 from snaprebuild.storage.remote.store import TierStore
@@ -143,7 +143,7 @@ class LedgerTurn:
     run: Run
     begins_rounds: bool = True
     limit: str | None = None
-    began_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+    began_ms: int = field(default_factory=current_time_ms)
     read_segments: int = 0
     read_bytes: int = 0
     _keys: dict[str, CopyKey] = field(default_factory=dict)
@@ -224,7 +224,7 @@ class LedgerTurn:
         self._copies |= copies
         directory = part.source.directory
         indices = range(part.first_index, len(directory.segments))
-        cuts = sorted({offset for offset, _ in directory.snapshots})
+        cuts = sorted(set(directory.snapshot_offsets))
         for index, task in zip(
             indices, read_tasks(directory, indices, check_crc=True, cuts=cuts, with_first_events=True), strict=True
         ):
@@ -290,7 +290,7 @@ class LedgerTurn:
         if isinstance(read, LimitReachedError):
             self.limit = self.limit or read.message
         else:
-            self._record_failure(copy, int(time.time() * 1000))
+            self._record_failure(copy, current_time_ms())
 
     def _record_failure(self, copy: RemoteCopy, failed_ms: int | None) -> None:
         """Records that the segment of a copy could not be read; None that it could."""
@@ -441,7 +441,7 @@ class LedgerTurn:
         """The present counts of the ledger for some partitions."""
         copies = [each for audit in audits for each in audit.copies]
         proven = [each for each in copies if each.verdict in PROVEN]
-        now_ms = int(time.time() * 1000)
+        now_ms = current_time_ms()
         since_ms = [min(each.proven_ms, now_ms) for each in proven if each.proven_ms is not None]
         unproven_ms = [_uploaded_ms(each.copy) for each in copies if each.verdict not in PROVEN]
         return LedgerProgress(

@@ -136,7 +136,10 @@ class UploadFence:
             return
         now = self.epoch_now()
         if now != epoch:
-            since = "is unknown now: the broker was started" if now is None else f"is {now} now: the broker registered again"
+            if now is None:
+                since = "is unknown now: the broker was started"
+            else:
+                since = f"is {now} now: the broker registered again"
             message = f"the broker epoch was {epoch} when the upload began, and {since}"
             raise UploadRefusedError(message, path=path, reason=UploadRefusalReason.STALE_BROKER_EPOCH)
 
@@ -157,9 +160,10 @@ class UploadFence:
         self.check_epoch(location)
         current = target.claim_of(start_offset, end_offset)
         if current != claim:
-            now = (
-                "is gone" if current is None else f"was taken over by {current.uploader!r}, run {current.run}{epoch_text(current)}"
-            )
+            if current is None:
+                now = "is gone"
+            else:
+                now = f"was taken over by {current.uploader!r}, run {current.run}{epoch_text(current)}"
             message = f"the claim {now}: this copy is not completed"
             raise UploadRefusedError(message, path=location, reason=UploadRefusalReason.CLAIM_LOST)
 

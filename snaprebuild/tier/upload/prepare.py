@@ -211,7 +211,7 @@ def prepare_segment(
 
 def _number_of(partition: PartitionSource, base_offset: int) -> int | None:
     """The index of the segment with this base offset, None if there is none."""
-    bases = [segment.base_offset for segment in partition.directory.segments]
+    bases = partition.directory.base_offsets
     number = bisect_left(bases, base_offset)
     return number if base_offset in bases[number : number + 1] else None
 

@@ -53,7 +53,7 @@ class PresentCopies:
         """Compares them in the order of their ends, so that each segment is read once, and adds the findings."""
         if not self.segments:
             return
-        bases = {each.base_offset for each in self.source.directory.segments[1:]}
+        bases = set(self.source.directory.base_offsets[1:])
         done: set[bytes] = set()
         for segment, copy in self.segments:
             if copy is None or self.options is None:

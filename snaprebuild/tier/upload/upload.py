@@ -8,7 +8,6 @@ Source: KIP-405; ``RLMCopyTask.copyLogSegmentsToRemote``; ``RemoteStorageManager
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,6 +20,7 @@ from formats.remote.upload_claim import UploadClaim
 from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefusalReason, UploadRefusedError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
+from snaprebuild.snapshots.run_record import current_time_ms
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.tier.remote_partition import RemoteCopy
 from snaprebuild.tier.upload.announce import Announcement, WrittenCopy
@@ -54,7 +54,7 @@ def tier_upload(
     partitions: Sequence[PartitionSource],
     request: UploadRequest,
     prepare: Prepare,
-    now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    now_ms: Callable[[], int] = current_time_ms,
 ) -> StoreUpload:
     """Uploads what may be uploaded. A fault of one partition stops no other.
 
@@ -87,7 +87,7 @@ class _PartitionUpload:
         name = request.uploader.name or f"{request.host}:{self._path}"
         self._uploader = replace(request.uploader, name=name, identity=self._fence.identity)
         rolled = candidates(source)
-        ends = dict(pairwise(each.base_offset for each in source.directory.segments))
+        ends = dict(pairwise(source.directory.base_offsets))
         segments = [SegmentUpload(each.base_offset, ends[each.base_offset] - 1, each.size_bytes) for each in rolled]
         self._partition = PartitionUpload(source, segments, name, identity=self._fence.identity)
         self._paths = {each.base_offset: source.directory.file_path(each.log.name) for each in rolled}
