@@ -47,8 +47,8 @@ from snaprebuild.snapshots.plan.source_verdict import Purpose
 from snaprebuild.snapshots.receipts.directory_receipt import DirectoryReceipt
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
-from snaprebuild.storage.local.broker_lock import hold
-from snaprebuild.storage.local.new_directory import create_partition_directory
+from snaprebuild.storage.local.broker_lock import check_hold, hold
+from snaprebuild.storage.local.new_directory import check_partition_directory, create_partition_directory
 from snaprebuild.storage.local.store import LOCAL
 from snaprebuild.storage.log_dir import directory_fault, is_log_dir, read_log_dir
 from snaprebuild.storage.store import Ownership
@@ -290,8 +290,6 @@ def build_follower(
     """
     check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
     receipt.check_place()
-    status = os.stat(log_dir)
-    owner = Ownership(status.st_uid, status.st_gid, 0o644)
     is_broker = is_log_dir(path_of(log_dir))
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(hold(log_dir)) if is_broker else None
@@ -300,7 +298,7 @@ def build_follower(
             _check_log_dirs(plan, log_dir, log_dirs)  # again, now that no broker can start
         files = {each.name: each.data for each in plan.files}
         receipt.announce(os.path.join(os.path.realpath(log_dir), plan.directory_name), files)
-        create_partition_directory(log_dir, plan.directory_name, files, owner)
+        create_partition_directory(log_dir, plan.directory_name, files, _owner_of(log_dir))
     receipt.close()
 
 
@@ -316,7 +314,8 @@ def check_build(plan: BuildPlan, log_dir: str, *, log_dirs: Sequence[str], allow
     Raises:
         UsageError: there is no such directory, or it is none of ``log_dirs``.
         RefusedError: it is no place for a partition; or it, or another of ``log_dirs``, has it already, or cannot be looked into;
-            or what producers did is not proven.
+            or what producers did is not proven; or a broker runs here, or the owner cannot be kept.
+        WriteFailedError: nothing can be created there.
     """
     judgement = plan.state.judgement
     if not judgement.snapshot_class.may_be_written(allow_unproven=allow_unproven):
@@ -328,6 +327,15 @@ def check_build(plan: BuildPlan, log_dir: str, *, log_dirs: Sequence[str], allow
         raise RefusedError(message, path=plan.directory_name)
     check_log_dir(log_dir, plan.directory_name, log_dirs)
     _check_log_dirs(plan, log_dir, log_dirs)
+    if is_log_dir(path_of(log_dir)):
+        check_hold(log_dir)
+    check_partition_directory(log_dir, _owner_of(log_dir))
+
+
+def _owner_of(log_dir: str) -> Ownership:
+    """Owner and group of the log directory, with the mode of the files of a broker."""
+    status = os.stat(log_dir)
+    return Ownership(status.st_uid, status.st_gid, 0o644)
 
 
 def check_log_dir(log_dir: str, name: str, log_dirs: Sequence[str]) -> None:

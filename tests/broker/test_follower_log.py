@@ -77,6 +77,17 @@ def test_a_real_partition(tmp_path: Path, clean: bool, log_start: int) -> None:
     assert snapshots_in(directory) == {6390: entries_in(data)}
 
 
+def test_undo_leaves_what_a_broker_loaded(tmp_path: Path, own_state_home: Path) -> None:
+    """Although it appended nothing, so that all bytes are those that were written."""
+    directory = build(FIXTURES / "tiered-local" / "remote", tmp_path / "new", "mixed-0")
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert in_json_process("undo", "--last", "--dry-run").document["directories"][0]["action"] == "would-remove"
+    loaded(directory, 0, 6390, clean=True)
+    left = in_json_process("undo", "--last")
+    assert (left.exit_code, left.document["directories"][0]["action"]) == (1, "left")
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} == before
+
+
 def test_the_example_continues(tmp_path: Path) -> None:
     """KIP-1023's: what the follower fetches from 6 on brings epoch 3 from 7 on, and producer 8 is known all along."""
     directory = build(write_example(tmp_path / "remote"), tmp_path / "new", "t-0")

@@ -93,6 +93,25 @@ def test_undo_removes_a_follower_that_no_broker_has_used(tmp_path: Path) -> None
         assert in_json("undo", receipt).document["directories"][0]["action"] == "absent"
 
 
+@pytest.mark.parametrize("change", ["link", "another file", "younger index"])
+def test_undo_leaves_a_follower_that_was_changed(tmp_path: Path, change: str) -> None:
+    """A broker that loads the directory and stops leaves all bytes as they are, but trims the indexes."""
+    receipt = build(TIERED / "remote", tmp_path / "new", "mixed-0").document["receipt"]
+    made = tmp_path / "new" / "mixed-0"
+    if change == "link":
+        made.symlink_to(made.rename(tmp_path / "elsewhere"))
+    elif change == "another file":
+        (made / "notes.txt").touch()
+    else:
+        (index,) = made.glob("*.index")
+        os.utime(index, ns=(0, made.stat().st_mtime_ns + 1))
+    before = tree(tmp_path)
+    for more in (("--dry-run",), ()):
+        left = in_json("undo", receipt, *more)
+        assert (left.exit_code, left.document["directories"][0]["action"]) == (1, "left")
+    assert tree(tmp_path) == before
+
+
 def test_undo_waits_for_the_broker_to_stop(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path / "broker")
     receipt = build(TIERED / "remote", log_dir, "mixed-0").document["receipt"]
@@ -313,6 +332,7 @@ def test_a_live_broker_is_left_alone(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path / "logs")
     with live_broker(log_dir):
         before = tree(log_dir)
-        run = snaprebuild("follower", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0")
-        assert (run.exit_code, HELD_BY_PROCESS in run.stderr) == (3, True)
+        for more in (("--dry-run",), ()):
+            run = snaprebuild("follower", "build", TIERED / "remote", log_dir, "--topic-partition", "mixed-0", *more)
+            assert (run.exit_code, HELD_BY_PROCESS in run.stderr) == (3, True)
         assert tree(log_dir) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,9 @@ from unittest import mock
 
 import pytest
 from command import snaprebuild
+from log_dirs import tree
+from manifests import FIXTURES
+from staged_logs import AS_OF
 
 from cli.test_permissions import USER, give, place, run
 from cli.test_same_refusals import BELOW, IN_PLACE, INSTALLED, STAGED, Place, answer
@@ -143,6 +147,32 @@ def test_nothing_is_refused_where_nothing_is_wrong(
     make(there)
     answers = [answer(run(*there.words(words), "--output", "json")) for words in commands]
     assert answers == [(0, [])] * 3, name
+
+
+@pytest.mark.parametrize(
+    ("mode", "exit_code", "text"),
+    [(0o755, 5, "cannot be written to: Permission denied"), (0o777, 3, "the owner and the group differ")],
+)
+def test_a_new_partition_directory(mode: int, exit_code: int, text: str, place: Path) -> None:
+    """The log directories are root's, and nothing is announced that cannot be made."""
+    shutil.copytree(FIXTURES / "tiered-local" / "remote", place / "remote")
+    lost = Path(shutil.copytree(FIXTURES / "follower-lost-state", place / "lost"))
+    node = lost / "node1"
+    shutil.rmtree(node / "__remote_log_metadata-0")
+    (node / ".lock").touch()
+    (node / ".lock").chmod(0o666)
+    (place / "new").mkdir()
+    for log_dir in (node, place / "new"):
+        log_dir.chmod(mode)
+    before = tree(place)
+    build = ("follower", "build", place / "remote", place / "new", "--topic-partition", "mixed-0", *AS_OF)
+    metadata = ("tier", "metadata", lost / "remote", "--log-dirs", node)
+    for words in (build, metadata):
+        answers = [run(*words, *more) for more in (("--dry-run",), ())]
+        assert [each.exit_code for each in answers] == [exit_code] * 2, answers
+        assert text in answers[0].stderr
+        assert answers[0].stderr == answers[1].stderr
+    assert tree(place) == before
 
 
 def test_a_member_of_the_group_of_the_directory(there: Place) -> None:

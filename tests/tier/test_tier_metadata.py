@@ -863,11 +863,11 @@ def test_a_run_is_registered_and_another_one_names_its_undo(tmp_path: Path, monk
     run = snaprebuild("tier", "metadata", *words)
     assert (run.exit_code, f"snaprebuild undo {receipt}" in run.stderr) == (3, True)
     checkpoint = node / "__remote_log_metadata-0" / "leader-epoch-checkpoint"
-    written_by_us = checkpoint.read_bytes()
+    written_by_us = checkpoint.rename(tmp_path / "written by us")
     checkpoint.write_text("0\n2\n0 0\n3 28\n")
     run = snaprebuild("tier", "metadata", *words)
     assert (run.exit_code, "undo" in run.stderr, "is not replaced: move it out" in run.stderr) == (3, False, True)
-    checkpoint.write_bytes(written_by_us)
+    written_by_us.replace(checkpoint)
     undone = in_json("undo", "--last")
     assert (undone.exit_code, [each["action"] for each in undone.document["directories"]]) == (0, ["removed"])
 

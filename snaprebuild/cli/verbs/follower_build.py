@@ -31,9 +31,8 @@ def follower_build(
     STORE is a directory or s3://BUCKET/PREFIX with the objects. Stop the broker of DIR first. Merge the lines that are printed
     into its checkpoints, which are not touched. Then start it: it loads the producers with the log, and fetches the rest from
     its leader. Leader epochs and producers are those of the copy that holds the offset below the target. A snapshot that the
-    copies contradict is rebuilt from them, or nothing is written. Before the
-    start `undo RECEIPT` removes the directory; remove the lines, too. Exit code 1 if --allow-unproven wrote unproven producers, 3 if
-    they are refused.
+    copies contradict is rebuilt from them, or nothing is written. Before the start `undo RECEIPT` removes the directory; remove
+    the lines, too. Exit code 1 if --allow-unproven wrote unproven producers, 3 if they are refused.
     """
     from snaprebuild.cli.runs.follower_build import run_follower_build
 

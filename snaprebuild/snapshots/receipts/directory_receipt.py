@@ -2,7 +2,8 @@
 
 The receipt has JSON lines, each synced before the step that it announces: a header, and before each directory its path with the SHA-256 of
 each of its files. ``undo`` removes a directory only if no broker runs on its log directory, and if each file is as it was written. A
-directory that a broker has used since stays.
+directory that a broker has used since stays, also if it was loaded and nothing was appended: a stop trims the indexes of the last segment,
+so that they are younger than the last name in the directory.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -109,7 +111,7 @@ class DirectoryAction(StrEnum):
     ABSENT = "absent"
     """The directory is not there."""
     LEFT = "left"
-    """A file is not as it was written, so that a broker has used it: it stays."""
+    """It is not as it was written: a broker has used it, or somebody has changed it. It stays."""
     REFUSED = "refused"
     """A broker holds the log directory, or it cannot be changed."""
 
@@ -183,7 +185,7 @@ def undo_directories(path: str, form: ReceiptForm[StepHeader], *, dry_run: bool)
             reason = error.message
             result.findings.append(finding_of_error(error, announced.path))
         if action is DirectoryAction.LEFT:
-            reason = "a file is not as it was written: a broker has used it"
+            reason = "it is not as it was written: a broker has used it, or somebody has changed it"
             result.findings.append(Finding("left-alone", Severity.FINDING, announced.path, reason))
         result.directories.append(UndoneDirectory(path=announced.path, action=action, reason=reason))
     return result
@@ -231,24 +233,22 @@ def _undo(announced: AnnouncedDirectory, *, dry_run: bool) -> DirectoryAction:
 
 
 def _is_as_written(announced: AnnouncedDirectory) -> bool:
-    """Whether a directory has exactly the files that were written, with the same bytes.
+    """Whether a directory has exactly the files that were written, with the same bytes, and none was written after it got its name.
 
     Raises:
         ReadFailedError: it cannot be read.
     """
     try:
-        names = os.listdir(announced.path)
+        directory = os.lstat(announced.path)
+        if not stat.S_ISDIR(directory.st_mode) or set(os.listdir(announced.path)) != set(announced.files):
+            return False
+        places = [os.path.join(announced.path, name) for name in announced.files]
+        files = [os.lstat(place) for place in places]
     except OSError as error:
         raise ReadFailedError.from_os_error(error, "cannot be listed", announced.path) from error
-    if set(names) != set(announced.files):
+    if any(not stat.S_ISREG(file.st_mode) or file.st_mtime_ns > directory.st_mtime_ns for file in files):
         return False
-    for name, expected in announced.files.items():
-        place = os.path.join(announced.path, name)
-        if os.path.islink(place) or not os.path.isfile(place):
-            return False
-        if _sha256(place) != expected:
-            return False
-    return True
+    return all(_sha256(place) == expected for place, expected in zip(places, announced.files.values(), strict=True))
 
 
 def _sha256(path: str) -> str:

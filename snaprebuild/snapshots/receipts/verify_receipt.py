@@ -382,6 +382,7 @@ def list_receipts() -> tuple[Receipts, list[Finding]]:
             receipts.append(_listed(path))
         except SnaprebuildError as error:
             findings.append(Finding("unreadable-receipt", Severity.FINDING, path, error.message))
+    receipts.sort(key=lambda each: each.began_ms, reverse=True)  # names do not order the runs of one second
     not_listed = max(0, len(names) - RECEIPTS_MAX)
     return Receipts(directory=directory, receipts=receipts, not_listed=not_listed), findings
 

@@ -14,11 +14,27 @@ from snaprebuild.storage.local.directories import OpenDirectory, check_names, op
 from snaprebuild.storage.local.file_calls import NO_RENAME_NOREPLACE, OS, FileCalls
 from snaprebuild.storage.local.publish import create_file
 from snaprebuild.storage.local.write_advice import advice_on_owner
+from snaprebuild.storage.local.write_checks import check_new_files, check_owner
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["create_partition_directory", "remove_partition_directory"]
+__all__ = ["check_partition_directory", "create_partition_directory", "remove_partition_directory"]
 
 NAME_LENGTH_MAX = 255
+
+
+def check_partition_directory(log_dir: str, owner: Ownership) -> None:
+    """Makes sure, as far as possible before, that the directory of a partition can be created. Changes nothing.
+
+    Args:
+        log_dir: its parent.
+        owner: of directory and files.
+
+    Raises:
+        RefusedError: the owner cannot be kept.
+        WriteFailedError: nothing can be created there.
+    """
+    check_new_files(log_dir)
+    check_owner(log_dir, owner)
 
 
 def create_partition_directory(

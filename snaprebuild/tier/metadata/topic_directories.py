@@ -27,7 +27,11 @@ from snaprebuild.shell_words import shell_word
 from snaprebuild.snapshots.receipts.directory_receipt import DirectoryReceipt, receipt_of_directory
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.broker_lock import HeldLock, check_hold, hold
-from snaprebuild.storage.local.new_directory import create_partition_directory, remove_partition_directory
+from snaprebuild.storage.local.new_directory import (
+    check_partition_directory,
+    create_partition_directory,
+    remove_partition_directory,
+)
 from snaprebuild.storage.log_dir import LogDirState, directory_fault, read_log_dir
 from snaprebuild.storage.store import Ownership, absolute, is_object
 from snaprebuild.storage.store_path import path_of
@@ -327,9 +331,10 @@ def write_topic(
     values = _values_by_partition(copies, plan.partitions)
     files = {number: partition_files(own, timestamp_ms, plan.topic_id) for number, own in values.items()}
     written = [_described(each, files[each.partition], len(values[each.partition])) for each in plan.replicas]
+    for log_dir in plan.log_dirs:
+        check_hold(log_dir)
+        check_partition_directory(log_dir, _owner_of(log_dir))
     if receipt is None:
-        for log_dir in plan.log_dirs:
-            check_hold(log_dir)
         return written
     receipt.check_place()
     with contextlib.ExitStack() as stack:
