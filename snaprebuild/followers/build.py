@@ -314,7 +314,8 @@ def check_build(plan: BuildPlan, log_dir: str, *, log_dirs: Sequence[str], allow
     Raises:
         UsageError: there is no such directory, or it is none of ``log_dirs``.
         RefusedError: it is no place for a partition; or it, or another of ``log_dirs``, has it already, or cannot be looked into;
-            or what producers did is not proven; or a broker runs here, or the owner cannot be kept.
+            or what producers did is not proven.
+        RefusedError: a broker runs here, or the owner cannot be kept.
         WriteFailedError: nothing can be created there.
     """
     judgement = plan.state.judgement

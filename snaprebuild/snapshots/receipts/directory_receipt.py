@@ -2,8 +2,8 @@
 
 The receipt has JSON lines, each synced before the step that it announces: a header, and before each directory its path with the SHA-256 of
 each of its files. ``undo`` removes a directory only if no broker runs on its log directory, and if each file is as it was written. A
-directory that a broker has used since stays, also if it was loaded and nothing was appended: a stop trims the indexes of the last segment,
-so that they are younger than the last name in the directory.
+directory that a broker has used since stays, also if nothing was appended. A broker that stops trims the indexes of the last segment, so
+that they are younger than the directory.
 """
 
 from __future__ import annotations
