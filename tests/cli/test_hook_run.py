@@ -48,6 +48,18 @@ def logs(tmp_path: Path, own_state_home: Path) -> Path:
 # --- without a command -----------------------------------------------------------------------------------------------------
 
 
+def test_a_log_that_may_have_lost_its_tail_is_no_all_clear(logs: Path) -> None:
+    """`scan` and `verify` have the finding; the start loses nothing by it, so that it holds no broker."""
+    assert in_json("before-start", logs).document["next_command"] is None
+    shutil.copy(max((logs / "mixed-0").glob("*.snapshot")), logs / "mixed-0" / snapshot_name(9_999_999))
+    run = in_json("before-start", logs)
+    assert (run.exit_code, run.codes["snapshot-above-log-end"]) == (0, 1)
+    assert run.document["next_command"] == f"snaprebuild verify {logs}"
+    for other in ("scan", "verify"):
+        found = in_json(other, logs)
+        assert (found.exit_code, found.codes["snapshot-above-log-end"]) == (1, 1)
+
+
 def test_what_is_missing_is_written_the_most_blocked_first(logs: Path) -> None:
     blocked = {name: blocked_bytes(logs / name, missing_boundaries(logs / name)) for name in PARTITIONS}
     before = tree(logs)

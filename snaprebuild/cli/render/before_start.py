@@ -76,7 +76,8 @@ class BeforeStartView(View):
             return AFTER_DEADLINE
         if _not_written(totals) or self._judged.status.topics_without_id:
             return AGAIN
-        return ["verify", *given_words(*SELECTION)] if forgetful_text(self.findings) else []
+        is_verified_next = forgetful_text(self.findings) or _above_log_ends(self._judged)
+        return ["verify", *given_words(*SELECTION)] if is_verified_next else []
 
     def print_table(self) -> None:
         _print(self._result)
@@ -90,7 +91,18 @@ def _findings(result: Preparation, judged: ScanResult) -> tuple[Finding, ...]:
     unread = [each for each in judged.other_findings if each.is_unread and each.path not in reported]
     # The start itself loses no record by them, so that they hold no broker.
     lost = [replace(each, severity=Severity.NOTE) for each in lost_at_next_start(judged.partitions)]
-    return (*result.findings, *unread, *findings_of(judged.fates), *lost)
+    return (*result.findings, *unread, *findings_of(judged.fates), *lost, *_above_log_ends(judged))
+
+
+def _above_log_ends(judged: ScanResult) -> list[Finding]:
+    """Notes about logs that may have lost their tail, unless that is a fate."""
+    fates = {each.path for each in judged.fates}
+    return [
+        replace(each, severity=Severity.NOTE)
+        for partition in judged.partitions
+        for each in partition.findings
+        if each.cause is FindingCause.SNAPSHOT_ABOVE_LOG_END and each.severity is not Severity.NOTE and each.path not in fates
+    ]
 
 
 def _document(result: Preparation, judged: ScanResult, deadline: int | None, order: str) -> doc.BeforeStart:
