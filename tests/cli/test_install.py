@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -400,9 +401,10 @@ def test_places_that_are_refused(logs: Path, tmp_path: Path) -> None:
         assert "log directory" in run.stderr or WOULD_DISTURB in run.stderr
     inside = snaprebuild("stage", "--server-properties", properties, "--to", tmp_path / "new disk" / "staged")
     assert (inside.exit_code, "no broker starts" in inside.stderr) == (3, True), "also one that is still empty"
-    elsewhere = snaprebuild("stage", logs, "--to", "/dev/shm/snaprebuild-staged")  # another file system
+    other = Path("/dev/shm", f"snaprebuild-{secrets.token_hex(8)}")  # another file system
+    elsewhere = snaprebuild("stage", logs, "--to", other)
     assert (elsewhere.exit_code, "no link is possible" in elsewhere.stderr) == (2, True)
-    assert not Path("/dev/shm/snaprebuild-staged").exists()
+    assert not other.exists()
     (tmp_path / "new disk").rmdir()
     properties.unlink()
     assert tree(tmp_path) == before

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ def in_the_kernel(place: Place) -> Iterator[None]:
 
 @contextlib.contextmanager
 def other_file_system(place: Place) -> Iterator[None]:
-    place.stage = Path("/dev/shm/stage-of-a-test")
+    place.stage = Path("/dev/shm", f"snaprebuild-{secrets.token_hex(8)}")
     assert os.stat("/dev/shm").st_dev != place.root.stat().st_dev
     yield
 

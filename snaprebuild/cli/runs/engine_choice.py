@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -25,14 +26,23 @@ __all__ = ["EngineChoice", "engine_of"]
 AUTO_BYTES_MIN = 4 << 30
 """Below this the start of a Spark job is most of it."""
 
+SPARK_PACKAGES = ("pyspark", "pyarrow", "pandas")
+
 
 @contextlib.contextmanager
 def _is_installed() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        package = (error.name or "pyspark").partition(".")[0]
-        raise UsageError(f"--engine spark needs {package}: pip install pyspark pyarrow 'pandas<3'") from error
+        absent = " and ".join(filter(_is_absent, SPARK_PACKAGES)) or error.name or "pyspark"
+        raise UsageError(f"--engine spark needs {absent}: pip install pyspark pyarrow 'pandas<3'") from error
+
+
+def _is_absent(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is None
+    except ImportError:
+        return True
 
 
 @contextlib.contextmanager
