@@ -292,10 +292,13 @@ class RemoteLogs:
         return next((cluster_id for cluster_id, logs in self.other_clusters.items() if logs.names(partition)), None)
 
     def cluster_that_may_name(self, partition: TopicIdPartition) -> str | None:
-        """The id of another cluster whose unreadable records may name a partition; None where this cluster has it, or all were read."""
+        """The id of another cluster whose records that were not read may name a partition; None if there is none, or this one has it."""
         if self.names(partition):
             return None
-        return next((cluster_id for cluster_id, logs in self.other_clusters.items() if not logs.is_complete), None)
+        for cluster_id, logs in self.other_clusters.items():
+            if not logs.is_complete or logs.not_given(partition) is not None:
+                return cluster_id
+        return None
 
     def has_read(self, number: int, first_offset: int) -> None:
         """Notes that a metadata partition was taken whole, or as far as it can be read.

@@ -476,7 +476,7 @@ def unrecorded_finding(
         if missing is not None:
             message = NOT_GIVEN.format(number=missing, topic=METADATA_TOPIC)
         elif cluster is not None:
-            message = MAY_BE_UNREADABLE.format(cluster=cluster)
+            message = MAY_BE_UNREAD.format(cluster=cluster)
         is_unread = missing is not None or cluster is not None
         code = "tier-unknown" if is_unread else code
     if state is CopyState.ANOTHER_CLUSTER:
@@ -517,9 +517,9 @@ NOT_GIVEN = (
     "with --metadata-log. Delete nothing"
 )
 
-MAY_BE_UNREADABLE = (
-    "not judged, because their records may be among those of cluster {cluster} that cannot be read: give a readable replica of them "
-    "with --metadata-log. Delete nothing"
+MAY_BE_UNREAD = (
+    "not judged, because their records may be among those of cluster {cluster} that cannot be read or were not given: add directories "
+    "that have them with --metadata-log. Delete nothing"
 )
 
 

@@ -172,7 +172,7 @@ def _unrecorded(
             return CopyStanding(state, f"partition {missing} of {METADATA_TOPIC}, which has its records, was not given")
         cluster = logs.cluster_that_may_name(remote.id)
         if cluster is not None:
-            return CopyStanding(state, f"no record that can be read, and records of cluster {cluster} cannot be read")
+            return CopyStanding(state, f"no record, and records of cluster {cluster} cannot be read or were not given")
         return CopyStanding(state, f"no record in {METADATA_TOPIC}")
     if copy.missing:
         return CopyStanding(CopyState.UNREADABLE, f"{', '.join(copy.missing)} is missing, and no record was read")
