@@ -35,6 +35,9 @@ PASSED_MAX = 1024
 KEPT_BYTES = 16 << 20
 """Headers of a log that are kept: of some 200,000 batches."""
 
+BLOCK_OBJECT_BYTES = 4 << 10
+"""Memory of a block without its columns, which counts where a log has many small segments: its arrays are Python objects."""
+
 
 @dataclass(slots=True)
 class LogSurvey:
@@ -144,7 +147,7 @@ class _Survey:
                 return
             if keeps:
                 kept.append(block)
-                self._kept_bytes += sum(column.nbytes for column in block.columns.values())
+                self._kept_bytes += BLOCK_OBJECT_BYTES + sum(column.nbytes for column in block.columns.values())
                 keeps = self._kept_bytes < KEPT_BYTES
             for part, bad_row in good_parts(block):
                 self._take(part, source, high, aborted)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RANGES_PER_TASK",
+    "RATED_TASKS",
     "TASKS_MAX",
     "TASK_BYTES_MAX",
     "TASK_BYTES_MIN",
@@ -55,6 +56,9 @@ SOURCE_TASKS_MAX = 2048
 
 SOURCE_PART_BYTES_MIN = 8 << 20
 """A file is split into no smaller parts, whatever number of tasks is requested."""
+
+RATED_TASKS = 8
+"""Tasks that read under a rate, each with its part of it, where it is not known how many can run at once."""
 
 SLOT = "slot"
 """The column with the number of the task."""

@@ -24,6 +24,7 @@ from snaprebuild.consume.query_arguments import (
 )
 from snaprebuild.consume.record_query import EARLIEST, LATEST, DamageMode, Moments, NoMatch, Offsets, RecordIsolation, RecordQuery
 from snaprebuild.errors import UsageError
+from snaprebuild.spark.packing import RATED_TASKS
 from snaprebuild.spark.source_options import (
     as_location,
     check_option_names,
@@ -108,6 +109,8 @@ class RecordOptions:
         for name, number in (("numPartitions", tasks), ("maxReadRate", bytes_per_second)):
             if number == 0:
                 raise UsageError(f"option {name}: expected 1 or more, found 0")
+        if tasks is None and bytes_per_second is not None:
+            tasks = RATED_TASKS  # of more tasks than run at once, each with its part, those that run would not reach the rate
         mode = DamageMode(mode_option(options))
         query = RecordQuery(
             topics=_names(options, "topics"),

@@ -17,6 +17,7 @@ from snaprebuild.snapshots.receipts.receipt_parts import end_own_parts
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.spark.arrow_tables import TaskFunction
 from snaprebuild.spark.executor_directories import DirectoryIdentity, check_directories, identities_of, is_on_machine
+from snaprebuild.spark.packing import RATED_TASKS
 from snaprebuild.spark.session import is_remote
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits
 from snaprebuild.storage.s3.request_limits import meters
@@ -55,10 +56,6 @@ class TaskServices:
             tasks: how many the stage has.
         """
         return _Limited(function, self.io_limits.share_of(tasks * self.attempts * self.stages), self.log_dirs)
-
-
-RATED_TASKS = 8
-"""Tasks that read under a rate, each with its part of it, where it is not known how many can run at once."""
 
 
 def rated_tasks(session: SparkSession) -> int:

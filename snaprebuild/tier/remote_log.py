@@ -291,6 +291,15 @@ class RemoteLogs:
         """The id of another cluster whose records name a partition; None if no other cluster does."""
         return next((cluster_id for cluster_id, logs in self.other_clusters.items() if logs.names(partition)), None)
 
+    def cluster_that_may_name(self, partition: TopicIdPartition) -> str | None:
+        """The id of another cluster whose records that were not read may name a partition; None if there is none, or this one has it."""
+        if self.names(partition):
+            return None
+        for cluster_id, logs in self.other_clusters.items():
+            if not logs.is_complete or logs.not_given(partition) is not None:
+                return cluster_id
+        return None
+
     def has_read(self, number: int, first_offset: int) -> None:
         """Notes that a metadata partition was taken whole, or as far as it can be read.
 

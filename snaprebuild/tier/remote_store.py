@@ -469,14 +469,20 @@ def unrecorded_finding(
         offset: first of them.
     """
     code, severity, message = UNRECORDED[state]
-    missing = logs.not_given(partition) if state is CopyState.UNKNOWN and partition not in logs.partitions else None
-    if missing is not None:
-        code, message = NOT_GIVEN
-        message = message.format(number=missing, topic=METADATA_TOPIC)
+    is_unread = False
+    if state is CopyState.UNKNOWN:
+        missing = None if partition in logs.partitions else logs.not_given(partition)
+        cluster = logs.cluster_that_may_name(partition)
+        if missing is not None:
+            message = NOT_GIVEN.format(number=missing, topic=METADATA_TOPIC)
+        elif cluster is not None:
+            message = MAY_BE_UNREAD.format(cluster=cluster)
+        is_unread = missing is not None or cluster is not None
+        code = "tier-unknown" if is_unread else code
     if state is CopyState.ANOTHER_CLUSTER:
         message = message.format(cluster=logs.cluster_naming(partition))
     text = f"{pluralize(count, 'copy', 'copies')} {message}"
-    return Finding(code, severity, place, text, offset, is_unread=missing is not None)
+    return Finding(code, severity, place, text, offset, is_unread=is_unread)
 
 
 UNRECORDED = {
@@ -507,9 +513,13 @@ UNRECORDED = {
 }
 
 NOT_GIVEN = (
-    "tier-unknown",
     "not judged, because their records belong to partition {number} of {topic}, which was not given: add a directory that has it "
-    "with --metadata-log. Delete nothing",
+    "with --metadata-log. Delete nothing"
+)
+
+MAY_BE_UNREAD = (
+    "not judged, because their records may be among those of cluster {cluster} that cannot be read or were not given: add directories "
+    "that have them with --metadata-log. Delete nothing"
 )
 
 

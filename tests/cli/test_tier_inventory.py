@@ -460,11 +460,11 @@ def cut(log_dir: Path) -> None:
     (log_dir / "log-start-offset-checkpoint").write_text("0\n1\n__remote_log_metadata 0 1\n")
 
 
-def damage(log_dir: Path) -> None:
-    """A byte of the last record is another one."""
+def damage(log_dir: Path, at: int = -1) -> None:
+    """A byte is another one, by default of the last record."""
     path = log_dir / "__remote_log_metadata-0" / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
-    data[-1] ^= 1
+    data[at] ^= 1
     path.write_bytes(data)
 
 
@@ -482,6 +482,32 @@ def test_faults_in_the_records_of_another_cluster(fault: Callable[[Path], None],
     assert states_of(inventory.document) == ["live"] * len(MIXED)
     fault(own)
     assert not in_json("tier inventory", STORE, *words).document["verified"]
+
+
+def test_unreadable_records_of_another_cluster_may_name_copies(tmp_path: Path) -> None:
+    """Nobody is told to delete copies that a cluster may read whose records are damaged."""
+    own = of_cluster(logs_with(tmp_path / "own", of_all=False), "own")
+    other = of_cluster(logs_with(tmp_path / "other"), "other")
+    damage(other, at=100)
+    words = ("--metadata-log", own, "--metadata-log", other)
+    inventory = in_json("tier inventory", STORE, *words, *AS_OF)
+    runs = (inventory, in_json("tier audit", STORE, *words, *AS_OF), in_json("tier metadata", STORE, *words))
+    for run in runs:
+        assert (run.codes.get("tier-unknown"), run.codes.get("tier-orphan")) == (len(OTHERS), None), run.stderr
+        assert "among those of cluster other that cannot be read or were not given" in run.messages("tier-unknown")
+    assert set(states(inventory.document)) == {"live", "unknown"}
+    others = [each for each in runs[2].document["partitions"] if each["topic_id"] in OTHERS]
+    assert {copy["record_decision"] for each in others for copy in each["copies"]} == {"unrecorded"}
+
+
+def test_records_of_another_cluster_that_were_not_given_may_name_copies(tmp_path: Path) -> None:
+    """Of its 50 metadata partitions one was given, and one of the others has its records there."""
+    own = of_cluster(logs_with(tmp_path / "own", of_all=False), "own")
+    other = of_cluster(logs_with(tmp_path / "other", of_all=False), "other")
+    number = metadata_partition(partition_of(MIXED[0]), METADATA_PARTITIONS)
+    (other / "__remote_log_metadata-0").rename(other / f"__remote_log_metadata-{number}")
+    run = in_json("tier inventory", STORE, "--metadata-log", own, "--metadata-log", other, *AS_OF)
+    assert (run.codes["tier-unknown"], run.codes["tier-orphan"]) == (2, 1)
 
 
 def test_logs_of_different_clusters_do_not_go_together(tmp_path: Path) -> None:

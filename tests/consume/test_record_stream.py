@@ -1,5 +1,6 @@
 """``snaprebuild.records`` against a consumer that reads record by record: on bundled and on generated directories."""
 
+import tracemalloc
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from generated_logs import GeneratedDirectory, generate
+from log_dirs import batch, write_partition
 from manifests import FIXTURES
 from slow_consumer import SlowRecord, slow_log
 
@@ -16,7 +18,11 @@ from formats.partition.producer_snapshot import read_entries
 from snaprebuild.consume import partition_read, survey
 from snaprebuild.consume.arrow_batches import decoded_header_key
 from snaprebuild.consume.log_pieces import LogPiece, blocks_of
+from snaprebuild.consume.partition_plan import plan_partition
+from snaprebuild.consume.record_query import RecordQuery
+from snaprebuild.consume.record_source import open_record_source
 from snaprebuild.library.record_stream import records
+from snaprebuild.snapshots.run import Run
 
 ISOLATIONS = ("read_committed", "read_uncommitted", "all")
 COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers", "producer_id", "sequence", "transaction", "control")
@@ -145,3 +151,22 @@ def test_headers_of_rolled_segments_are_read_once(monkeypatch: pytest.MonkeyPatc
     some_rows, some_reads = rows_and_reads(100_000)
     assert some_rows == rows
     assert 1 < some_reads < segments
+
+
+def test_kept_headers_of_many_small_segments_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block takes some KiB, however few its rows are."""
+    count = 1_000
+    monkeypatch.setattr(survey, "KEPT_BYTES", 1 << 20)
+    write_partition(tmp_path / "orders-0", {each: batch(each) for each in range(count)})
+    query = RecordQuery(columns=("offset",))
+    (log,) = open_record_source([str(tmp_path)], query, Run()).logs
+    tracemalloc.start()
+    try:
+        plan = plan_partition(log, query)
+        with_headers, _ = tracemalloc.get_traced_memory()
+        assert 100 < len(plan.headers) < count
+        plan.headers.clear()
+        without, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert with_headers - without < 2 * survey.KEPT_BYTES

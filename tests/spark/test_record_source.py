@@ -26,7 +26,7 @@ from spark_filters import EqualTo, GreaterThanOrEqual, LessThan
 from snaprebuild.consume.record_query import TimeBounds
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, StorageError, UsageError
 from snaprebuild.library.record_stream import records
-from snaprebuild.spark import record_options, record_tasks, register
+from snaprebuild.spark import packing, record_options, record_tasks, register
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.data_sources import KafkaRecords
 from snaprebuild.spark.option_names import OPTION_OF, with_option_names
@@ -301,6 +301,15 @@ def test_tasks_share_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in reader.read(task):
             assert current_limits().io.bytes_per_second is None
     assert (len(tasks), set(rates)) == (4, {1_000_000_000})
+
+
+def test_a_rate_is_shared_by_few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hundreds of tasks on some cores, each with its part, those that run would read a small part of what is allowed."""
+    for module in (record_tasks, packing):
+        monkeypatch.setattr(module, "source_part_bytes", lambda *_: 1 << 16)
+    assert len(reader_of(MIXED).partitions()) > packing.RATED_TASKS
+    tasks = reader_of(MIXED, maxReadRate="4000000000").partitions()
+    assert [task.value.limits.bytes_per_second for task in tasks] == [4_000_000_000 // packing.RATED_TASKS] * packing.RATED_TASKS
 
 
 @pytest.mark.parametrize("name", record_options.REFUSED)

@@ -9,7 +9,8 @@ import pytest
 
 from snaprebuild.errors import StorageError
 from snaprebuild.snapshots.source.source import open_source
-from snaprebuild.spark.task_services import RATED_TASKS, local_cores, rated_tasks, task_services
+from snaprebuild.spark.packing import RATED_TASKS
+from snaprebuild.spark.task_services import local_cores, rated_tasks, task_services
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits, limited_io
 from snaprebuild.storage.s3.request_limits import meters
 

@@ -170,6 +170,9 @@ def _unrecorded(
         missing = None if remote.id in logs.partitions else logs.not_given(remote.id)
         if missing is not None:
             return CopyStanding(state, f"partition {missing} of {METADATA_TOPIC}, which has its records, was not given")
+        cluster = logs.cluster_that_may_name(remote.id)
+        if cluster is not None:
+            return CopyStanding(state, f"no record, and records of cluster {cluster} cannot be read or were not given")
         return CopyStanding(state, f"no record in {METADATA_TOPIC}")
     if copy.missing:
         return CopyStanding(CopyState.UNREADABLE, f"{', '.join(copy.missing)} is missing, and no record was read")
