@@ -8,6 +8,7 @@ import pytest
 from command import snaprebuild
 from log_dirs import EMPTY_SNAPSHOT, batch, copy_of, make_log_dir, snapshot_bytes, snapshot_name, write_partition
 from manifests import FIXTURES, PartitionFixture
+from other_process import live_broker
 from sentences import BELOW_LOG_START, BELOW_SNAPSHOT, RETRY_OF_SEQUENCE
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -181,6 +182,15 @@ def test_a_crashed_broker_may_leave_a_snapshot_above_its_log_end(tmp_path: Path)
     (finding,) = verified(shortened(tmp_path, clean=False)).findings
     assert (finding.code, finding.severity) == ("snapshot-above-log-end", Severity.NOTE)
     assert "its broker did not stop cleanly" in finding.message
+
+
+def test_a_running_broker_may_have_changed_the_log_below_a_snapshot(tmp_path: Path) -> None:
+    """It has no marker of a clean stop, and did not crash."""
+    logs = shortened(tmp_path, clean=False)
+    with live_broker(logs):
+        (finding,) = [each for each in verified(logs).findings if each.code == "snapshot-above-log-end"]
+    assert finding.severity is Severity.NOTE
+    assert "its broker runs" in finding.message
 
 
 def test_a_log_that_ends_below_its_log_start(tmp_path: Path) -> None:

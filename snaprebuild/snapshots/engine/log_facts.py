@@ -230,7 +230,10 @@ def above_log_end(source: PartitionSource, above: Sequence[int], log_end: int) -
     message = f"{below}: the log lost its tail, or the snapshot belongs to another log"
     severity = Severity.FINDING
     if log_dir.is_broker_directory and log_dir.clean_shutdown is None:
-        message = f"{below}: its broker did not stop cleanly, and removes such files when it starts"
         severity = Severity.NOTE
+        if source.is_broker_running:
+            message = f"{below}: its broker runs, and may have appended to the log or cut it meanwhile"
+        else:
+            message = f"{below}: its broker did not stop cleanly, and removes such files when it starts"
     path = source.directory.path
     return Finding("snapshot-above-log-end", severity, path, message, above[-1], cause=FindingCause.SNAPSHOT_ABOVE_LOG_END)
