@@ -289,7 +289,6 @@ def build_follower(
         StorageError: the directory cannot be written (``create_partition_directory``).
     """
     check_build(plan, log_dir, log_dirs=log_dirs, allow_unproven=allow_unproven)
-    receipt.check_place()
     is_broker = is_log_dir(path_of(log_dir))
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(hold(log_dir)) if is_broker else None

@@ -34,6 +34,7 @@ from snaprebuild.spark.source_options import (
     mode_option,
     number_option,
     paths_option,
+    positive_option,
     s3_options,
 )
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
@@ -105,10 +106,8 @@ class RecordOptions:
             if options.get(name) is not None:
                 raise UsageError(f"option {name}: {advice}")
         check_option_names(options, OWN)
-        tasks, bytes_per_second = (number_option(options, name) for name in ("numPartitions", "maxReadRate"))
-        for name, number in (("numPartitions", tasks), ("maxReadRate", bytes_per_second)):
-            if number == 0:
-                raise UsageError(f"option {name}: expected 1 or more, found 0")
+        tasks = positive_option(options, "numPartitions")
+        bytes_per_second = positive_option(options, "maxReadRate")
         if tasks is None and bytes_per_second is not None:
             tasks = RATED_TASKS  # of more tasks than run at once, each with its part, those that run would not reach the rate
         mode = DamageMode(mode_option(options))

@@ -31,6 +31,7 @@ __all__ = [
     "mode_option",
     "number_option",
     "paths_option",
+    "positive_option",
     "s3_options",
 ]
 
@@ -97,9 +98,9 @@ class SourceOptions:
                 raise UsageError(
                     f"option columns: expected some of {', '.join(whole.names)}, found {name!r}{'; ' if meant else ''}{meant}"
                 )
-        offset_from, offset_to, tasks = (number_option(options, name) for name in ("offsetFrom", "offsetTo", "numPartitions"))
-        if tasks == 0:
-            raise UsageError("option numPartitions: expected 1 or more, found 0")
+        offset_from = number_option(options, "offsetFrom")
+        offset_to = number_option(options, "offsetTo")
+        tasks = positive_option(options, "numPartitions")
         return cls(
             paths=paths,
             schema=pa.schema([whole.field(name) for name in dict.fromkeys(columns)]) if columns else whole,
@@ -268,6 +269,18 @@ def number_option(options: Mapping[str, str], name: str) -> int | None:
     """
     text = options.get(name)
     return None if text is None else _converted(name, text, _natural)
+
+
+def positive_option(options: Mapping[str, str], name: str) -> int | None:
+    """The value of an option that is a number, 1 or more; None without it.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    number = number_option(options, name)
+    if number == 0:
+        raise UsageError(f"option {name}: expected 1 or more, found 0")
+    return number
 
 
 def flag_option(options: Mapping[str, str], name: str, otherwise: str = "false") -> bool:

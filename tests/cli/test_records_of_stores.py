@@ -80,7 +80,8 @@ def test_a_prefix_of_keys_names_a_store(tmp_path: Path) -> None:
 
 def test_one_of_several_topics_of_a_name() -> None:
     """The plugin copied the topic of this id from the log."""
-    store, logs = AIVEN / "plain" / "store", FIXTURES / "kafka4-mixed" / "logs"
+    store = AIVEN / "plain" / "store"
+    logs = FIXTURES / "kafka4-mixed" / "logs"
     refused = snaprebuild("inspect records", store, "--topic", "logappend")
     assert (refused.exit_code, "has copies of several topics called logappend" in refused.stderr) == (2, True)
     topic = ("--topic", "logappend", "--isolation", "all", "--key-format", "hex", "--value-format", "hex", *MANY)

@@ -143,7 +143,8 @@ def in_log_dir(place: Place) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_the_kernel(place: Place) -> Iterator[None]:
-    place.out, place.receipt = Path("/proc/snaprebuild-out"), Path("/proc/snaprebuild-receipt.jsonl")
+    place.out = Path("/proc/snaprebuild-out")
+    place.receipt = Path("/proc/snaprebuild-receipt.jsonl")
     yield
 
 

@@ -501,7 +501,7 @@ def test_unreadable_records_of_another_cluster_may_name_copies(tmp_path: Path) -
 
 
 def test_records_of_another_cluster_that_were_not_given_may_name_copies(tmp_path: Path) -> None:
-    """Of its 50 metadata partitions one was given, and one of the others has its records there."""
+    """One of 50 metadata partitions of the other cluster was given, and the records of a copy may be in one of the rest."""
     own = of_cluster(logs_with(tmp_path / "own", of_all=False), "own")
     other = of_cluster(logs_with(tmp_path / "other", of_all=False), "other")
     number = metadata_partition(partition_of(MIXED[0]), METADATA_PARTITIONS)

@@ -128,7 +128,7 @@ def test_generated_directories_are_read_as_record_by_record(seeds: range, tmp_pa
 
 
 def test_headers_of_rolled_segments_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As far as they are few; the active segment is read anew, because a broker may cut it meanwhile."""
+    """Headers are kept up to a number of bytes. Those of the active segment never are, because a broker may cut it meanwhile."""
     read: list[bool] = []
 
     def watched(piece: LogPiece, *arguments: Any, **options: Any) -> Any:

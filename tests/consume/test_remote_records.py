@@ -258,7 +258,8 @@ def test_several_topics_of_a_name(tmp_path: Path) -> None:
         stream = records(remote=store, assign={"logappend": [0]}, topic_ids={"logappend": topic_id}, **options)
         rows = rows_of(stream)
         whole = rows_of(records(FIXTURES / name / "logs", topics="logappend", **options))
-        begin, end = rows[0]["offset"], rows[-1]["offset"] + 1
+        begin = rows[0]["offset"]
+        end = rows[-1]["offset"] + 1
         assert rows == [row for row in whole if begin <= row["offset"] < end]
     logs = Path(shutil.copytree(FIXTURES / "kafka4-mixed" / "logs", tmp_path / "logs"))
     for path in (logs / "logappend-0").iterdir():

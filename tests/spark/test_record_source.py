@@ -278,7 +278,8 @@ def test_one_of_several_topics_of_a_name() -> None:
     with pytest.raises(UsageError, match="has copies of several topics called logappend: name the id of one, of "):
         reader_of(**options).partitions()
     rows = in_order(rows_of(reader_of(**options, topicIds='{"logappend":"XPzo9l4OTeGpfK3T7ClDuA"}')))
-    begin, end = rows[0]["offset"], rows[-1]["offset"]
+    begin = rows[0]["offset"]
+    end = rows[-1]["offset"]
     assert rows == [row for row in own(MIXED, topics="logappend", isolation="all") if begin <= row["offset"] <= end]
 
 
@@ -304,7 +305,7 @@ def test_tasks_share_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rate_is_shared_by_few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of hundreds of tasks on some cores, each with its part, those that run would read a small part of what is allowed."""
+    """Each task has an equal part of the rate. With many more tasks than cores, those that run would stay far below it."""
     for module in (record_tasks, packing):
         monkeypatch.setattr(module, "source_part_bytes", lambda *_: 1 << 16)
     assert len(reader_of(MIXED).partitions()) > packing.RATED_TASKS
