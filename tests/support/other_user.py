@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pkgutil
+import traceback
 from pathlib import Path
 
 import command
@@ -22,15 +23,19 @@ def run_as_user(*words: object) -> command.Run:
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         try:
+            os.chdir("/")  # the user may not return into a checkout that is closed to others
             os.setgroups([])
             os.setresgid(USER, USER, USER)
             os.setresuid(USER, USER, USER)
             done = command.snaprebuild(*words, cwd=Path("/"))
-            os.write(writer, json.dumps([done.exit_code, done.stdout, done.stderr]).encode())
-        finally:
-            os._exit(0)
+            answer = [done.exit_code, done.stdout, done.stderr]
+        except BaseException:  # the child ends here whatever happens: a copy of the test run must not go on
+            answer = [None, "", traceback.format_exc()]
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
     os.close(writer)
-    with open(reader) as answer:
-        exit_code, stdout, stderr = json.load(answer)
+    with open(reader) as pipe:
+        exit_code, stdout, stderr = json.load(pipe)
     os.waitpid(child, 0)
+    assert exit_code is not None, stderr
     return command.Run(exit_code, stdout, stderr)
