@@ -48,7 +48,7 @@ from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.executor_directories import identities_of
 from snaprebuild.spark.job_progress import Progress, watched
 from snaprebuild.spark.limited_reads import Outcome, check_keeps_limits, read_with_shares, run_with_shares
-from snaprebuild.spark.packing import RANGES_PER_TASK, TASKS_MAX, pack, task_bytes, tasks_for
+from snaprebuild.spark.packing import RANGES_PER_TASK, TASKS_MAX, in_turns, pack, task_bytes, tasks_for
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.read_tasks import read_row, read_segments
 from snaprebuild.spark.replay_tasks import TooManyRows, WholeUnlessLarge
@@ -109,24 +109,13 @@ MapResult = TypeVar("MapResult")
 
 
 def waves_of(items: Iterable[Item], segments_of: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """The items in their order, as many at once as have ``WAVE_SEGMENTS_MAX`` segments together; one with more is alone.
+    """The items in their order, as many at once as go through the driver together.
 
     Args:
         items: of the job.
         segments_of: how many segments an item has.
     """
-    wave: list[Item] = []
-    wave_segments = 0
-    for item in items:
-        segments = segments_of(item)
-        if wave and wave_segments + segments > WAVE_SEGMENTS_MAX:
-            yield wave
-            wave = []
-            wave_segments = 0
-        wave.append(item)
-        wave_segments += segments
-    if wave:
-        yield wave
+    return in_turns(items, WAVE_SEGMENTS_MAX, segments_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +319,7 @@ class SparkEngine:
         with _settings(self.session, SETTINGS), watched(self.session, self.progress, read_bytes):
             table = read_rows.table_of([*items.values()], placed)
             rows = mapped_in_tasks(self.session, table, count, services.wrap(function, count), OUTCOME_SCHEMA)
-            for row in collected(rows, sorted(items)):
+            for row in collected(rows, len(items), OUTCOME_SCHEMA):
                 yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
 
     def run_partitions(
@@ -436,7 +425,7 @@ class SparkEngine:
             read = read.persist()
             persisted.append(TaskFrame(read, len(sizes_read)))
             sent = rows_sent(read)
-        return ReplayQuery(read, run_read_jobs(sent, sorted(work.jobs), count, services), sizes_read)
+        return ReplayQuery(read, run_read_jobs(sent, len(work.jobs), count, services), sizes_read)
 
     def _replayed(self, work: Round, query: ReplayQuery, services: TaskServices) -> Generator[tuple[int, Any]]:
         """Number and outcome of each partition, or ``MoreReads``. Those with many rows come last: another query replays their chunks."""

@@ -54,6 +54,7 @@ from snaprebuild.spark.summary_rows import (
     table_of,
     with_sizes,
 )
+from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA
 from snaprebuild.storage.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
@@ -294,6 +295,23 @@ def test_a_large_partition_with_few_rows_is_one_query(spark: SparkSession, tmp_p
     engine = SparkEngine(spark, chunk_bytes=of_bytes - 1)
     found, expected = (rebuild(plan, Run(jobs=1, engine=each), dry_run=True) for each in (engine, None))
     assert outcomes_of(found) == outcomes_of(expected)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("large", "queries"), [(0, 1), (2, 3), (3, 4)])
+def test_results_come_by_their_bytes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, large: int, queries: int) -> None:
+    """Small ones in one query. Another one asks for the sizes of large ones, of which 16 bytes come at once."""
+    monkeypatch.setattr(chunks, "PARTITIONS_AT_ONCE", 0)
+    monkeypatch.setattr(chunks, "COLLECT_BYTES", 16)
+    done = {number: bytes(8 if number < large else number % 2) for number in range(8)}
+    rows = spark.createDataFrame(list(done.items()), "partition int, done binary")
+    asked: list[object] = []
+    collect = type(rows).collect
+    monkeypatch.setattr(type(rows), "collect", lambda frame: asked.append(frame) or collect(frame))
+    found = [tuple(row) for row in chunks.collected(rows, len(done), OUTCOME_SCHEMA)]
+    assert sorted(found) == sorted(done.items())
+    assert len(asked) == queries
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
 @given(

@@ -269,13 +269,21 @@ def test_a_job_that_raises_ends_its_partition_only(spark: SparkSession, counted:
 
 @pytest.mark.usefixtures("small_partitions")
 @pytest.mark.parametrize(
-    ("module", "limit"), [(job, "WAVE_SEGMENTS_MAX"), (chunks, "PARTITIONS_AT_ONCE")], ids=["waves", "results"]
+    ("module", "limits"),
+    [(job, {"WAVE_SEGMENTS_MAX": 3}), (chunks, {"PARTITIONS_AT_ONCE": 3}), (chunks, {"PARTITIONS_AT_ONCE": 3, "COLLECT_BYTES": 1})],
+    ids=["waves", "results", "large results"],
 )
 def test_some_at_a_time(
-    spark: SparkSession, counted: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, limit: str
+    spark: SparkSession,
+    counted: Callable[[int], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: object,
+    limits: dict[str, int],
 ) -> None:
     """Where there are more segments than the driver takes at once, or more results: each job is carried out once all the same."""
-    monkeypatch.setattr(module, limit, 3)
+    for limit, value in limits.items():
+        monkeypatch.setattr(module, limit, value)
     (tmp_path / "marks").mkdir()
     works = [Counts(counted(count), f"marks {tmp_path / 'marks'}") for count in (2, 5, 1, 2, 1)]
     SparkEngine(spark)(works)
