@@ -344,7 +344,7 @@ def collected(rows: DataFrame, partitions: int, schema: pa.Schema) -> Iterator[R
         if len(small) == partitions:
             return
         large = persisted.where(f"{size} > {most}")
-        sizes = dict(large.selectExpr("partition", f"{size} AS size").collect())
+        sizes: dict[int, int] = dict(large.selectExpr("partition", f"{size} AS size").collect())
         for some in in_turns(sorted(sizes), COLLECT_BYTES, sizes.__getitem__):
             yield from large.where(f"partition BETWEEN {some[0]} AND {some[-1]}").collect()
     finally:

@@ -35,6 +35,7 @@ from snaprebuild.spark.pushed_filters import time_bounds
 from snaprebuild.spark.record_options import RecordOptions
 from snaprebuild.spark.selected_files import passes, text_of
 from snaprebuild.spark.source_options import existing_paths
+from snaprebuild.spark.task_services import attempts_of_task
 from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, RunLimits, limited_io
 
 __all__ = ["RecordTask", "directories_of", "record_tasks", "rows_of_task"]
@@ -143,7 +144,7 @@ def rows_of_task(task: RecordTask, options: RecordOptions) -> Iterator[pa.Record
         UsageError, RefusedError, ReadFailedError: as ``plan_partition`` and ``PartitionReader.batches``.
     """
     batches = _batches_of_task(task, options)
-    limits = RunLimits(task.limits)
+    limits = RunLimits(task.limits.share_of(attempts_of_task()))
     while True:
         with limits.active():
             batch = next(batches, None)
