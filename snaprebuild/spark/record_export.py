@@ -27,12 +27,13 @@ from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_task import to_domain_error
 from snaprebuild.spark import read_rows
 from snaprebuild.spark.job import SparkEngine, waves_of
-from snaprebuild.spark.limited_reads import SharedReads
+from snaprebuild.spark.limited_reads import SharedReads, check_keeps_limits
 from snaprebuild.spark.record_tasks import directories_of
 from snaprebuild.spark.run_limits import Needs, limits_of_stores, stored_needs
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA
+from snaprebuild.storage.store import S3Settings
 
-__all__ = ["export_on_spark"]
+__all__ = ["check_session", "export_on_spark"]
 
 INDEX_REQUESTS = 1
 INDEX_BYTES = 1 << 10
@@ -52,6 +53,20 @@ class ExportItem:
     log: ChosenLog
 
 
+def check_session(engine: SparkEngine, source: RecordSource) -> None:
+    """Checks the session of an export before anything is written.
+
+    Raises:
+        UsageError: it cannot keep the limits of the run.
+    """
+    if _limits_of(source.logs) is not None:
+        check_keeps_limits(engine.session)
+
+
+def _limits_of(logs: Iterable[ChosenLog]) -> S3Settings | None:
+    return limits_of_stores(piece.store for log in logs for piece in log.pieces)
+
+
 def export_on_spark(
     engine: SparkEngine, source: RecordSource, query: RecordQuery, findings: list[Finding], directory: str
 ) -> list[ReadPartition]:
@@ -68,7 +83,7 @@ def export_on_spark(
         WriteFailedError: a file cannot be written, or the driver does not see it. The files that are there are whole.
         StorageError: the job failed.
         LimitReachedError: a limit of the run is used up.
-        UsageError: the range makes no sense for a partition, or the session cannot keep the limits of the run (``check_keeps_limits``).
+        UsageError: the range makes no sense for a partition, or the session cannot keep the limits of the run.
     """
     partitions: list[ReadPartition] = []
     try:
@@ -97,7 +112,7 @@ def _exported(
     sizes = [log.size_bytes for log in logs]
     segments = [len(log.pieces) for log in logs]
     outcomes: dict[int, Any] = {}
-    limits = limits_of_stores(piece.store for log in logs for piece in log.pieces)
+    limits = _limits_of(logs)
     if limits is None:
         results = engine.run_partitions(partial(_run_exports, query, directory), items, sizes, segments, directories_of(logs))
     else:

@@ -28,7 +28,6 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import yield_to_brokers
-from snaprebuild.spark.run_limits import limits_of_stores
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 from snaprebuild.storage.private_keys import PrivateKeys
@@ -141,11 +140,9 @@ def _exported(
             make_export_directory(directory)
             unfinished.write_files()
             return export_records(source, query, findings, directory, limit=limit, progress=progress)
-        from snaprebuild.spark.limited_reads import check_keeps_limits
-        from snaprebuild.spark.record_export import export_on_spark
+        from snaprebuild.spark.record_export import check_session, export_on_spark
 
-        if limits_of_stores(piece.store for log in source.logs for piece in log.pieces) is not None:
-            check_keeps_limits(on_spark.session)
+        check_session(on_spark, source)
         make_export_directory(directory)
         unfinished.write_files()
         return export_on_spark(on_spark, source, query, findings, os.path.abspath(directory))
