@@ -57,8 +57,8 @@ class OutputOptions(msgspec.Struct, frozen=True):
         documents: Mapping[str, str | None] | None = None,
         *,
         new_files: Mapping[str, str | None] | None = None,
+        read: Mapping[str, str | list[str] | None] | None = None,
         works_without_files: bool = False,
-        **read: str | list[str] | None,
     ) -> None:
         """``begin_verb``, with the documents of all verbs next to those of this one."""
         from snaprebuild.cli.begin_verb import begin_verb
@@ -66,7 +66,7 @@ class OutputOptions(msgspec.Struct, frozen=True):
         # Not before the verb begins: `before-start` forks first, so that CMD starts also if a module is damaged or the file cannot be read.
         _protect_log_dirs_of(click.get_current_context().params.get("server_properties"))
         every = {**self.documents, **(documents or {})}
-        begin_verb(self.verbose, every, new_files or {}, read, works_without_files=works_without_files)
+        begin_verb(self.verbose, every, new_files or {}, read or {}, works_without_files=works_without_files)
 
 
 class MeasuredOutput(OutputOptions, frozen=True):

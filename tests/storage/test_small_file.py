@@ -192,7 +192,9 @@ def test_a_document_that_is_a_volume_of_its_own(tmp_path: Path, monkeypatch: pyt
     path.write_text(OLDER)
     mounts = tmp_path / "mountinfo"
     shown = str(path).replace(" ", "\\040")
-    mounts.write_text(f"36 35 98:0 / / rw,noatime - ext4 /dev/root rw\n37 36 98:0 /a {shown} rw,noatime master:1 - ext4 /dev/root rw\n")
+    mounts.write_text(
+        f"36 35 98:0 / / rw,noatime - ext4 /dev/root rw\n37 36 98:0 /a {shown} rw,noatime master:1 - ext4 /dev/root rw\n"
+    )
     monkeypatch.setattr(write_checks, "MOUNTS", str(mounts))
     with pytest.raises(WriteFailedError, match="is a mount of its own") as caught:
         check_document(str(path), replaces=True)

@@ -26,7 +26,7 @@ __all__ = ["run_follower_repair"]
 
 def run_follower_repair(store: str, path: str, options: FollowerRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """Writes the right snapshots into replicas, unless ``dry_run``."""
-    out.begin(new_files={"--receipt": options.receipt}, private_key=key_files(options))
+    out.begin(new_files={"--receipt": options.receipt}, read={"private key": key_files(options)})
     configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)
     s3 = configured.s3

@@ -125,7 +125,7 @@ def begin_run(out: OutputOptions, plan: str | None, results: str | None, receipt
     if results == "":
         raise UsageError("--results: the path is empty")
     table = None if results is None else result_file(results)
-    out.begin(new_files={"--receipt": receipt, "--results": table}, plan=plan)
+    out.begin(new_files={"--receipt": receipt, "--results": table}, read={"plan": plan})
     return table
 
 

@@ -39,7 +39,7 @@ __all__ = ["run_tier_metadata"]
 
 def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: OutputOptions, s3: S3Options) -> View:
     """Decides which copies get records, and writes these where the options name a place, unless ``dry_run``."""
-    out.begin(new_files={"--records-file": options.records, "--receipt": options.receipt}, private_key=key_files(options))
+    out.begin(new_files={"--records-file": options.records, "--receipt": options.receipt}, read={"private key": key_files(options)})
     configured = configured_store(store, s3, options, writes=_has_target(options))
     options = configured.options(options)
     s3 = configured.s3

@@ -16,7 +16,7 @@ __all__ = ["run_verify_receipt"]
 
 def run_verify_receipt(receipt: str, *, out: OutputOptions) -> View:
     """Finds the present state of the files in a receipt."""
-    out.begin(receipt=receipt)
+    out.begin(read={"receipt": receipt})
     if not os.path.isdir(receipt):  # with the parts of a receipt
         check_file(receipt, VERIFIED_RECEIPT)
     return ReceiptView(verify_receipt(load_receipt(receipt)), details=out.everything)

@@ -169,7 +169,9 @@ def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
         return not_applicable(SourceRule.R7, NO_REPLICA_YET)
     if reason and evidence.i_am_the_leader:
         if evidence.needs_metadata_log:
-            return unknown(SourceRule.R7, "--i-am-the-leader is for ZooKeeper: with KRaft a metadata log shows who leads (--metadata)")
+            return unknown(
+                SourceRule.R7, "--i-am-the-leader is for ZooKeeper: with KRaft a metadata log shows who leads (--metadata)"
+            )
         return holds(SourceRule.R7, f"the operator asserts that it leads (--i-am-the-leader): {reason}", basis=Basis.OPERATOR)
     if reason:
         return _no_evidence(SourceRule.R7, evidence, reason)

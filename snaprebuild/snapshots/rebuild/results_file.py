@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import IO, Any
 
-from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.storage.local.document_file import new_file
 from snaprebuild.storage.store import is_object

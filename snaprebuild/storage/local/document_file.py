@@ -143,9 +143,7 @@ def new_file(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def write_text_file(
-    path: str, pieces: Iterable[str], owner: Ownership | None = None, *, replaces: bytes | None = None
-) -> None:
+def write_text_file(path: str, pieces: Iterable[str], owner: Ownership | None = None, *, replaces: bytes | None = None) -> None:
     """Writes a file whole, piece after piece, replacing an older one of the same name.
 
     Args:

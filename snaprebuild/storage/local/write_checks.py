@@ -68,7 +68,7 @@ def why_not_writable(directory: str) -> OSError | None:
 
 
 def why_not_replaceable(path: str) -> OSError | None:
-    """The error of the system call that would give a new file its name, and remove an older one of that name; None if nothing is in the way.
+    """The error of the system call that would give a new file a name, and replace an older file; None if nothing is in the way.
 
     Args:
         path: absolute; its directory can be written to.

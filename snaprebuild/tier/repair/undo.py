@@ -1,8 +1,9 @@
 """The receipt of a repair of remote storage, and ``undo`` of it.
 
-The receipt has JSON lines, each synced before the step that it announces. They are a header, and for each copy, before its first write, the
-old manifest with the keys, ETags and sizes of both objects, and after it what identifies the new manifest. ``undo`` restores the manifest
-alone, if it is still the one that the repair wrote. A manifest that a later repair wrote again has the same bytes, and stays. The bytes that were appended to ``.indexes`` stay after the indexes, where the old manifest does not look.
+The receipt has JSON lines, each synced before the step that it announces. They are a header, and for each copy, before its first write,
+the old manifest with the keys, ETags and sizes of both objects. After the write a line identifies the new manifest. ``undo`` restores the
+manifest alone, if it is still the one that the repair wrote. One that a later repair wrote again has the same bytes, and stays. The bytes
+that were appended to ``.indexes`` stay after the indexes, where the old manifest does not look.
 """
 
 from __future__ import annotations
@@ -314,7 +315,10 @@ def _restore(manifest: StorePath, repair: RecordedRepair, *, dry_run: bool) -> t
     if hashlib.sha256(found.data).hexdigest() != announced.manifest.new_sha256:
         return RepairAction.LEFT, "is neither the old one nor that of the repair, and stays"
     if repair.written not in (None, found.identity.row):
-        return RepairAction.LEFT, "has the bytes of the repair, but was written at another moment: by a later run or a copy. It stays"
+        return (
+            RepairAction.LEFT,
+            "has the bytes of the repair, but was written at another moment: by a later run or a copy. It stays",
+        )
     if dry_run:
         return RepairAction.WOULD_RESTORE, ""
     _put_back(manifest, announced, found)
