@@ -64,7 +64,7 @@ def default_receipt_path(out: str | None) -> str:
     if directory is None:
         described = " nor to ".join(map(_described, places))
         process = f"this process has {ProcessUser.current()}"
-        raise UsageError(f"a receipt can be written neither to {described} ({process}): name a file with --receipt FILE")
+        raise UsageError(f"a receipt can be written neither to {described} ({process}): name one with --receipt FILE")
     return os.path.join(directory, new_receipt_name())
 
 

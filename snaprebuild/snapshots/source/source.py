@@ -260,7 +260,7 @@ def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Findi
 
     return [
         *map(of_fault, discovery.faults),
-        *(Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates),
+        *(Finding("duplicate-path", Severity.NOTE, path, "reached before by another path") for path in discovery.duplicates),
         *(finding_of_error(gone_partition(path), path) for path in discovery.gone),
         *(Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out),
         *(
