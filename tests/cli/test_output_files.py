@@ -96,7 +96,7 @@ def test_a_file_that_a_later_command_needs_is_not_replaced(reader: str, option: 
     content = lasting.read_bytes()
     run = snaprebuild("scan", tmp_path, option, lasting)
     assert run.exit_code == 3, run
-    assert "which a later command needs: not replaced" in run.error.replace("\n  ", " ")
+    assert "is not replaced: a later command needs this file" in run.error.replace("\n  ", " ")
     assert lasting.read_bytes() == content
 
 

@@ -25,7 +25,7 @@ def test_what_a_later_command_needs_is_not_replaced(kind: str, tmp_path: Path) -
     path = tmp_path / "kept"
     content = f'{{"schema":"snaprebuild.{kind}/3"}}\n'
     path.write_text(content)
-    with pytest.raises(RefusedError, match=f"is a {kind} of this program"):
+    with pytest.raises(RefusedError, match=f"is not replaced: a later command needs this file .{kind}."):
         write_text_file(str(path), ["new\n"])
     assert path.read_text() == content
 

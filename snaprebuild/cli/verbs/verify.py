@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import click
-
 from snaprebuild.cli.options.common import (
     ExpiryOptions,
     Jobs,
@@ -18,10 +16,8 @@ from snaprebuild.cli.options.description import option
 from snaprebuild.cli.options.kafka_release import KafkaRelease
 from snaprebuild.cli.options.reading import CachingEngine, Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
-from snaprebuild.cli.verb import MeasuredOutput, OutputOptions, verb
+from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
-from snaprebuild.shell_words import shell_command
 
 __all__ = ["verify"]
 
@@ -58,11 +54,6 @@ def verify(
     """
     check_paths(logs.paths, written_by=written_by)
     if written_by is not None:
-        from snaprebuild.cli.answer import given_words
-
-        own = ("written_by", *OutputOptions.__struct_fields__)
-        if others := given_words(*(name for name in click.get_current_context().params if name not in own)):
-            raise UsageError(f"--written-by names the files, and replays nothing: `{shell_command(others)}` does not go with it")
         from snaprebuild.cli.runs.verify_receipt import run_verify_receipt
 
         return run_verify_receipt(written_by, out=out)

@@ -27,7 +27,8 @@ OWN_DOCUMENT = b'"schema":"snaprebuild.'
 """Each of our plans, reports and files of metrics has this in its first bytes, with or without blanks; only such a file is replaced."""
 
 STAGED_PLAN = b"staged-plan"
-"""What the schema id of a staged plan has after the name of the program."""
+AUDIT_LEDGER = b"audit-ledger"
+"""What the schema ids of lasting files that are written again have after the name of the program."""
 
 _LASTING = re.compile(rb'"schema":"snaprebuild\.(receipt|[a-z]+-undo|audit-ledger|staged-plan)/')
 """Files of ours that a later command needs, and that cannot be made again: no document of another kind replaces them."""
@@ -60,7 +61,7 @@ def check_place(path: str, *, replaces: bytes | None = None) -> None:
         raise RefusedError("already exists and is no plan or report of this program", path=path)
     lasting = _LASTING.search(start)
     if lasting is not None and lasting[1] != replaces:
-        raise RefusedError(f"is a {lasting[1].decode()} of this program, which a later command needs: not replaced", path=path)
+        raise RefusedError(f"is not replaced: a later command needs this file ({lasting[1].decode()})", path=path)
 
 
 def _first_bytes(path: str) -> bytes:
