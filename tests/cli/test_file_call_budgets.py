@@ -29,11 +29,11 @@ BUDGETS = {
     "scan": Counts(listings=4, lock_probes=1, locks=0, properties=1, opens=14, stats=46),
     "plan": Counts(listings=6, lock_probes=1, locks=0, properties=1, opens=15, stats=62),
     "verify": Counts(listings=4, lock_probes=2, locks=0, properties=1, opens=22, stats=51),
-    "rebuild --out": Counts(listings=6, lock_probes=1, locks=1, properties=1, opens=27, stats=138),
-    "rebuild in place": Counts(listings=7, lock_probes=2, locks=2, properties=1, opens=38, stats=110),
-    "before-start": Counts(listings=7, lock_probes=2, locks=2, properties=1, opens=40, stats=112),
+    "rebuild --out": Counts(listings=6, lock_probes=1, locks=1, properties=1, opens=27, stats=147),
+    "rebuild in place": Counts(listings=7, lock_probes=2, locks=2, properties=1, opens=38, stats=119),
+    "before-start": Counts(listings=7, lock_probes=2, locks=2, properties=1, opens=40, stats=116),
     "stage": Counts(listings=7, lock_probes=1, locks=2, properties=1, opens=40, stats=206),
-    "install": Counts(listings=9, lock_probes=1, locks=1, properties=1, opens=39, stats=150),
+    "install": Counts(listings=9, lock_probes=1, locks=1, properties=1, opens=39, stats=159),
     "ensure_snapshot": Counts(listings=1, lock_probes=1, locks=0, properties=0, opens=11, stats=16),
 }
 

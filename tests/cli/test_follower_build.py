@@ -84,6 +84,8 @@ def test_undo_removes_a_follower_that_no_broker_has_used(tmp_path: Path) -> None
         assert (left.exit_code, left.document["directories"][0]["action"]) == (1, "left"), "a broker has used it"
         shutil.rmtree(log_dir / "mixed-0")
         again = build(TIERED / "remote", log_dir, "mixed-0")
+        left = in_json("undo", receipt)
+        assert (left.exit_code, left.document["directories"][0]["action"]) == (1, "left"), "a later run has written it"
         assert in_json("undo", "--last", "--dry-run").document["receipt"] == again.document["receipt"]
         last = snaprebuild("undo", "--last")
         assert "`follower build`" in last.text

@@ -246,6 +246,7 @@ NO_ROWS = {
     "directories._make_one": "another program makes a file of that name meanwhile",
     "directories.sync_entries": "a directory that was made cannot be synced",
     "document_file.check_place": "the name of a document, before anything is planned: tests/cli/usage_errors.txt",
+    "document_file._check_write": "the file of an option: tests/cli/test_output_files.py",
     "document_file._published": "a document is written",
     "output_directory._names_in": "an object store does not answer",
     "receipt.default_receipt_path": "a usage error: two rows have it",

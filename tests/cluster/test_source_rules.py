@@ -281,6 +281,7 @@ def test_a_disk_without_a_metadata_log(node: Path, kind: str) -> None:
     else:
         assert cluster_rules <= set(document.unknown_rules)
         assert not found[1].asserted_by_operator
+        assert "--i-am-the-leader is for ZooKeeper" in found[1].evidence_of(SourceRule.R7)
     assert set(document.unknown_rules).isdisjoint(document.not_applicable_rules)
 
 

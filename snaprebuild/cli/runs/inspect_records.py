@@ -60,7 +60,7 @@ def run_inspect_records(
     s3: S3Options,
 ) -> View:
     """Reads records, and shows or writes them."""
-    out.begin(private_key=key_files(places))
+    out.begin(read={"private key": key_files(places)})
     try:
         from snaprebuild.consume.record_export import exported_columns
         from snaprebuild.consume.record_rows import read_rows, row_columns

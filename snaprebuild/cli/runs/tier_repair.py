@@ -14,7 +14,6 @@ from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
-from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.tier.repair import repair
 
@@ -23,7 +22,7 @@ __all__ = ["run_tier_repair"]
 
 def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """Writes the right snapshots into remote storage, unless ``dry_run``."""
-    out.begin(private_key=key_files(options), receipt=options.receipt)
+    out.begin(new_files={"--receipt": options.receipt}, read={"private key": key_files(options), "ledger": options.ledger})
     # The private keys of the broker only if they are named: the verb writes.
     configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)
@@ -34,8 +33,6 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
     clock = clock_at(options.as_of, options.expiration_ms)
     access = store_access(configured.location, s3, options, keys, running)
     check_outside_store(access.root, [out.report, options.receipt])
-    if options.receipt is not None:
-        check_new_place(options.receipt)
     with opened_ledger(options.ledger, access) as ledger:
         result = repair.tier_repair(
             access,

@@ -264,8 +264,8 @@ class _Repairs:
         repair = copy_repair(self._root, self._tier, wrong.audit.copy.objects, right)
         wrong.repair = repair
         if receipt is not None:
-            write_repair(repair, lambda: receipt.announce(wrong.partition.remote.id, wrong.audit.copy, repair))
-            receipt.settle()
+            written = write_repair(repair, lambda: receipt.announce(wrong.partition.remote.id, wrong.audit.copy, repair))
+            receipt.settle(written)
             wrong.action = RepairAction.REPAIRED
 
 
