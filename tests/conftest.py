@@ -1,4 +1,4 @@
-"""What every test may use: the bundled log directories by the name of an argument, an object store, a place for receipts."""
+"""Fixtures for every test: the bundled log directories by the name of an argument, an object store, a place for receipts."""
 
 from __future__ import annotations
 

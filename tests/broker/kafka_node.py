@@ -129,7 +129,7 @@ class KafkaNode:
 
     @property
     def pid(self) -> int:
-        """Of the running broker."""
+        """Process id of the running broker."""
         pid = self._process.pid
         assert pid is not None, "the broker is not running"
         return pid
@@ -182,7 +182,7 @@ class KafkaNode:
     # ---- what it says ----
 
     def log_since(self, mark: int) -> str:
-        """What it logged after a mark."""
+        """The broker's log after a mark."""
         return self._process.log_since(mark)
 
     def wait_for_log(self, pattern: str, mark: int, seconds: float, *, times: int = 1) -> None:
@@ -264,7 +264,7 @@ class KafkaNode:
         return dict(self._metadata(topic).topics[topic].partitions)
 
     def _metadata(self, *topics: str) -> ClusterMetadata:
-        """What the broker knows of the cluster: of all topics, or of one. It does not answer in full before it knows of itself."""
+        """The broker's metadata of the cluster: of all topics, or of one. It does not answer in full before it knows of itself."""
         from confluent_kafka import KafkaError, KafkaException
 
         deadline = time.monotonic() + START_SECONDS

@@ -35,7 +35,7 @@ def lose_metadata(node: KafkaNode) -> None:
 
 
 def rebuild(node: KafkaNode) -> None:
-    """As an operator does it, while the broker is stopped."""
+    """Rebuilds the metadata as an operator does it, while the broker is stopped."""
     lose_metadata(node)
     words = (node.remote_dir, "--log-dirs", node.log_dir, "--receipt", node.root / "receipt.jsonl")
     run = in_json_process("tier metadata", *words)
@@ -137,7 +137,7 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path, limit: 
 def test_a_broker_that_ran_without_records_has_moved_its_log_starts(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it had in remote storage alone is served again after its checkpoint was corrected."""
+    """Records that were in remote storage alone are served again after the checkpoint was corrected."""
     with in_kraft(version, monkeypatch)(tmp_path, version=version, settings=SETTINGS) as node:
         node.start()
         node.create_topic("left", {**TIERED, SEGMENT_BYTES[version]: 1500})

@@ -18,14 +18,14 @@ SETTINGS: dict[str, object] = {
     # Else the clients of the broker itself make the topic anew, with one partition.
     "auto.create.topics.enable": "false",
 }
-"""Of a broker whose ``__remote_log_metadata`` is deleted while it runs."""
+"""Settings of a broker whose ``__remote_log_metadata`` is deleted while it runs."""
 
 TIERED = {"remote.storage.enable": "true", "retention.ms": -1, "local.retention.bytes": 1}
 SEGMENT_BYTES = {"3.9.2": "segment.bytes", "4.3.1": "internal.segment.bytes"}
 """The setting that allows the smallest segments, by release."""
 
 SMALL_SEGMENTS = {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500}
-"""Of a topic of 4.3.1 whose copies are many after some hundred records."""
+"""Settings of a topic of 4.3.1 that has many copies after some hundred records."""
 
 
 def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> None:

@@ -174,7 +174,8 @@ def test_the_manifest_of_an_export_that_was_stopped_says_so(tmp_path: Path, monk
 def test_limits_that_tasks_cannot_share(
     engine: str, limit: str, faulty: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As ``--limit``: refused if the command line names Spark, else this process exports, and no session is started."""
+    """A limit such as ``--limit`` is refused if the command line names Spark. Else this process exports, and no session is
+    started."""
     faulty.objects = {f"b/logs/{name}": (LOGS / name).read_bytes() for name in files_below(LOGS)}
     monkeypatch.setenv("SPARK_MASTER", "spark://127.0.0.1:1")
     monkeypatch.setattr(engine_choice, "AUTO_BYTES_MIN", 0)

@@ -132,7 +132,7 @@ def test_running_broker_is_a_note_and_changes_what_the_next_start_means(tmp_path
 
 
 def test_a_holder_that_the_kernel_does_not_show(tmp_path: Path) -> None:
-    """As a broker in another container: here a lock that belongs to an open file."""
+    """A lock that belongs to an open file stands for a broker in another container."""
     root = copy_of("kafka27-killed", tmp_path)
     with hold(root):
         run, text = in_json("scan", root), snaprebuild("scan", root).stdout

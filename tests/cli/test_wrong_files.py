@@ -92,7 +92,7 @@ TAKERS = {
     "gzip": "unpack it first",
     **dict.fromkeys(KAFKA - {"snapshot"}, "`inspect dump FILE`"),
 }
-"""What the sentence names; kinds that no command takes are absent."""
+"""Words that the sentence contains; kinds that no command takes are absent."""
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ class Judged:
         self.logs = [log_evidence(each, found.state) for each in plain]
 
     def verdicts(self, metadata: Path | None = None) -> dict[str, SourceVerdict]:
-        """As an upload asks for them."""
+        """The verdicts for an upload."""
         logs = MetadataLogs(None if metadata is None else str(metadata))
         known = {log.path: log for log in self.logs}
         replicas = [SourceReplica(path, f"{log.topic}-{log.partition}", self.state) for path, log in known.items()]
@@ -112,7 +112,7 @@ def test_trust_never_rises_at_any_batch_or_byte() -> None:
 # ---------------------------------------------------------------------------------------------------------------- cluster check
 
 Change = Callable[[Path], object]
-"""Of a log directory."""
+"""A change of a log directory."""
 
 
 def deleted(node: Path) -> None:
@@ -215,7 +215,7 @@ def test_the_tables_hold_faults_and_healthy_forms() -> None:
 
 
 def test_the_bundled_nodes_that_stopped_cleanly_have_a_snapshot_at_the_end() -> None:
-    """What K17 asks of a clean stop, Kafka wrote in every directory."""
+    """Kafka wrote the snapshot that K17 expects after a clean stop in every directory."""
     for node in NODES.values():
         assert (node / ".kafka_cleanshutdown").exists()
         end = check_quorum([str(node)]).nodes[0].node.facts.end_offset
@@ -242,7 +242,7 @@ EVIDENCE: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("kind", EVIDENCE)
 def test_each_kind_of_evidence_is_enough(kind: str, tmp_path: Path) -> None:
-    """Of a node that was killed: without a marker nothing but this shows the loss."""
+    """The node was killed: without a marker nothing but this shows the loss."""
     node = Path(shutil.copytree(BUNDLED["kraft-metadata"], tmp_path / "node"))
     log = newest_segment(node)
     offsets = [int.from_bytes(log.read_bytes()[at : at + 8], "big") for at in batch_positions(log)]

@@ -1,4 +1,5 @@
-"""What damage hides is said, with its byte or with a row, and what is not damaged is read: on small logs, counted by hand."""
+"""Hidden records are reported with the byte of the damage or with a row, and all others are read: on small logs, counted by
+hand."""
 
 import re
 import tracemalloc

@@ -23,7 +23,7 @@ from log_dirs import tree
 from manifests import FIXTURES
 
 LOGS = FIXTURES / "kafka4-mixed" / "logs"
-"""What one broker of 4.3.1 left, with all its snapshots: their bytes are expected."""
+"""The log directory of one broker of 4.3.1, with all its snapshots: their bytes are expected."""
 PARTITIONS = {each.name for each in LOGS.glob("*-0")}
 REMOVED = {
     f"{each.parent.name}/{each.name}": each.read_bytes() for each in LOGS.glob("*/*.snapshot") if each.with_suffix(".log").exists()
@@ -116,7 +116,7 @@ class Fleet:
     here: Path
 
     def play(self, name: str, *options: str, exit_code: int = 0) -> str:
-        """What a play prints."""
+        """Runs a play and returns its output."""
         done = run_play(name, self.here / "inventory.json", *options)
         assert done.returncode == exit_code, done.stdout + done.stderr
         return done.stdout

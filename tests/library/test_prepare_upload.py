@@ -93,7 +93,7 @@ def test_what_the_plugin_was_given(name: str, number: int) -> None:
 
 
 def outcome(path: Path, options: ReplayOptions = EARLY, **others: Any) -> PreparedUpload | str:
-    """What is given, or why nothing is."""
+    """The upload that is prepared, or the reason for which there is none."""
     try:
         return prepare_upload(path, options=options, **others)
     except UploadRefusedError as error:
@@ -202,7 +202,7 @@ def test_an_open_transaction_holds_back(tmp_path: Path, tail: list[bytes], water
     [("index", "missing-offset-index"), ("timeindex", "missing-time-index"), ("txnindex", "index-contradicts-log")],
 )
 def test_a_missing_index(logs: Path, name: str, reason: str) -> None:
-    """Of aborted transactions the log itself shows that there must be an index."""
+    """The log itself shows that there must be an index of aborted transactions."""
     (logs / "mixed-0" / f"{0:020d}.{name}").unlink()
     refused(log_of(logs / "mixed-0", 0), reason)
 

@@ -23,7 +23,7 @@ from snaprebuild import (
 )
 
 EARLY = ReplayOptions(as_of_ms=0)
-"""As of a time when nothing had expired."""
+"""A time at which nothing had expired."""
 
 METADATA = "__cluster_metadata-0"
 """Not a partition of a topic: the library refuses it."""

@@ -1,4 +1,4 @@
-"""What runs of two engines must have alike."""
+"""The results that runs of two engines must share."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ def all_bytes(root: Path) -> dict[str, bytes]:
 
 
 def outcomes_of(result: RebuildResult) -> list[dict[str, Any]]:
-    """What a rebuild reports of each partition, but for the time that it took."""
+    """The report of a rebuild about each partition, but for the time that it took."""
     return [
         {
             "boundaries": each.boundaries,

@@ -47,7 +47,7 @@ NOW_MS = 1_795_270_000_000
 
 
 def rebuilt(request: RebuildRequest, engine: Engine | None) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """What a rebuild shows, and the files it writes, which are removed."""
+    """The outcomes of a rebuild, and the files that it writes, which are removed."""
     assert request.out is not None
     out = Path(request.out)
     found = outcomes_of(rebuild(make_plan(request), Run(jobs=1, engine=engine)))

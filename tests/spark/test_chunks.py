@@ -81,7 +81,7 @@ def plan_of(logs: Path, out: Path) -> Plan:
 
 
 def rebuilt(plan: Plan) -> PartitionResult:
-    """Of one partition in chunks of one segment, which must be what it is as a whole."""
+    """Rebuilds one partition in chunks of one segment. The result must be that of the whole."""
     engine = WithoutSpark(1, chunk_bytes=1)
     found, expected = (rebuild(plan, Run(jobs=1, engine=each), dry_run=True) for each in (engine, None))
     assert engine.chunks == len(plan.partitions[0].source.directory.segments) - 1
@@ -90,7 +90,7 @@ def rebuilt(plan: Plan) -> PartitionResult:
 
 
 def judged(logs: Path) -> PartitionVerdict:
-    """The same, verified."""
+    """Verifies one partition in chunks of one segment. The result must be that of the whole."""
     source, clock = open_source([str(logs)]), make_plan(RebuildRequest((str(logs),), as_of_ms=NOW_MS)).clock
     found, expected = (verify(source, Run(clock=clock, jobs=1, engine=each)) for each in (WithoutSpark(1, chunk_bytes=1), None))
     assert found == expected

@@ -51,7 +51,7 @@ def parts_in(directory: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What one process writes."""
+    """The files that one process writes."""
     out = tmp_path_factory.mktemp("own") / "out"
     options = ("--boundaries", "all", "--replay-from", "log-start", "--as-of", "1795270000000", "--receipt", out.parent / "receipt")
     assert in_json("rebuild", logs, "--out", out, *options).exit_code == 0

@@ -38,7 +38,7 @@ def killed(node: Path) -> None:
 
 
 def killed_and_torn(node: Path) -> None:
-    """What a broker that was killed had not flushed is gone, whichever files reached the disk before."""
+    """The broker was killed: unflushed bytes are gone, whichever files reached the disk before."""
     killed(node)
     torn(node)
 

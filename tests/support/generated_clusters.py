@@ -92,7 +92,7 @@ class Event:
             cache.update(copied.segment, self.state)
 
     def encoded(self) -> RemoteLogRecord:
-        """As it is written."""
+        """The record that is written for it."""
         topic, topic_id, number = self.partition
         place = TopicIdPartition(topic, bytes_of(topic_id), number)
         if self.copied is None:
