@@ -142,6 +142,8 @@ def test_spark_puts_each_slot_into_its_partition(spark: SparkSession, tasks: int
     from pyspark.sql.functions import spark_partition_id
 
     found = spark.createDataFrame([(slot, task) for task, slot in enumerate(slots(tasks))], "slot bigint, task int")
-    rows = found.repartition(tasks, "slot").select("task", spark_hash("slot").alias("hash"), spark_partition_id().alias("place"))
-    for row in rows.collect():
+    placed = found.repartition(tasks, "slot").select("task", spark_hash("slot").alias("hash"), spark_partition_id().alias("place"))
+    rows = placed.collect()
+    assert len(rows) == tasks
+    for row in rows:
         assert row.hash % tasks == row.task == row.place
