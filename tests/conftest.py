@@ -24,6 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a shell sta
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as below nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.umask(0o022)  # not that of the shell: tests look at the modes of files
 
 
 gc.set_threshold(10_000)  # syntax trees, examples and documents are many objects without cycles

@@ -362,6 +362,14 @@ class KafkaNode:
             found[f"{base}.{suffix}"] = path
         return found
 
+    def bases(self, topic: str) -> list[int]:
+        """Base offsets of the segments of partition 0 on disk, the active one last."""
+        return sorted(int(path.stem) for path in (self.log_dir / f"{topic}-0").glob("*.log"))
+
+    def remote_bases(self, topic: str) -> list[int]:
+        """Base offsets of the segments of partition 0 in remote storage; fails if a segment is there twice."""
+        return sorted(int(name[:20]) for name in self.remote_files(f"{topic}-0") if name.endswith(".log"))
+
     def wait_until_copied(self, partition: str, above: int = 0) -> None:
         """Until the active segment is the only local one and begins above an offset; the topic has ``local.retention.bytes`` 1.
 

@@ -1,6 +1,7 @@
 """``inspect records`` with a STORE: alone, and below the log on disk. The whole log on disk, and the library, are the reference."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ def test_a_topic_that_is_absent_next_to_one_that_is_there() -> None:
         alone = in_json("inspect records", *places, "--topic", "mixde")
         assert (alone.exit_code, alone.codes["nothing-found"]) == (1, 1)
         command = "tier inventory" if places == (STORE,) else "scan"
-        assert alone.document["next_command"] == f"snaprebuild {command} {places[0]}"
+        assert alone.document["next_command"] == f"snaprebuild {command} {shlex.quote(str(places[0]))}"
 
 
 # --- an export that is stopped ---------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_the_answer_and_the_next_command_come_first(tmp_path: Path) -> None:
             "txn-state",
             ("--kafka-release", "3.9.2"),
             "No snapshot missing",
-            f"snaprebuild verify {FIXTURES}/txn-state --kafka-release 3.9.2",
+            f"snaprebuild verify {shlex.quote(f'{FIXTURES}/txn-state')} --kafka-release 3.9.2",
         ),
         ("damaged/missing-index", (), "removes 2 snapshots. Start, stop, run again.", "start and stop the broker once, then run"),
         ("txn-state", ("--partition", "1"), f"{NONE_MISSING}2 partitions.", "snaprebuild"),

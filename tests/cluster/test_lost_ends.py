@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch_positions, snapshot_name
 from manifests import CLUSTER, FIXTURES
-from metadata_dirs import BUNDLED, DIRECTORY
+from metadata_dirs import BUNDLED, DIRECTORY, newest_segment, torn
 
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.metadata.log import open_metadata_log
@@ -65,10 +65,6 @@ class Judged:
 
 def copy(name: str, to: Path) -> Path:
     return Path(shutil.copytree(NODES[name], to / name))
-
-
-def newest_segment(node: Path) -> Path:
-    return max((node / DIRECTORY).glob("*.log"))
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["own", "named"])
@@ -125,11 +121,6 @@ def emptied(node: Path) -> None:
 
 def cut_at_a_batch(count: int) -> Change:
     return lambda node: os.truncate(log := newest_segment(node), batch_positions(log)[-count])
-
-
-def torn(node: Path) -> None:
-    log = newest_segment(node)
-    os.truncate(log, log.stat().st_size - 20)
 
 
 def without(*patterns: str) -> Change:

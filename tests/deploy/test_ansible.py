@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ansible_plays import PLAYS, program, run_play, write_inventory
+from ansible_plays import PLAYS, program, run_play, sha256, write_inventory
 from command import snaprebuild
 from log_dirs import changes, missing_boundaries, snapshots_in, tree, truth
 from manifests import FIXTURES
@@ -90,10 +89,6 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Fleet:
         }
     write_inventory(fleet.inventory, hosts, {"snaprebuild_approval_dir": str(fleet.approval)})
     return fleet
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("fleet", [TWO], indirect=True, ids=["two"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from log_dirs import (
     EMPTY_SNAPSHOT,
+    all_bytes,
     batch,
     copy_of,
     make_log_dir,
@@ -49,10 +50,6 @@ SAME_NAMES = {"tiered-local", "txn-state4", "kafka4-compacted", "kafka4-mixed", 
 
 def rebuilt(*paths: object, jobs: int | None = 1, **options: object) -> RebuildResult:
     return rebuild(planned(*paths, **options), Run(jobs=jobs))
-
-
-def all_bytes(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from budgets import each_seed, scaled
-from engine_results import all_bytes, outcomes_of
-from log_dirs import EMPTY_SNAPSHOT, copy_of, cut, flip, make_log_dir, snapshot_bytes, snapshot_name
+from engine_results import outcomes_of
+from log_dirs import EMPTY_SNAPSHOT, all_bytes, copy_of, cut, flip, make_log_dir, snapshot_bytes, snapshot_name
 from manifests import FIXTURES
 from plans import make_plan
 from replays import Case, case_of

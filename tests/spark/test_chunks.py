@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from engine_results import all_bytes, outcomes_of
+from engine_results import outcomes_of
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, snapshot_name, write_partition
+from log_dirs import EMPTY_SNAPSHOT, all_bytes, batch, make_log_dir, snapshot_name, write_partition
 from make_partition import Shape, make_partition
 from manifests import FIXTURES
 from msgspec.structs import replace

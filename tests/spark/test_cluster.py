@@ -20,9 +20,8 @@ import pyspark
 import pytest
 from cluster_driver import AS_OF_MS, READING_TASKS
 from command import in_json, run_process
-from engine_results import all_bytes
 from faulty_store import FaultyStore, faulty_store
-from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
+from log_dirs import all_bytes, entries_in, files_below, make_log_dir, snapshot_name, truth
 from make_partition import Shape, make_partition
 from manifests import FIXTURES, REPOSITORY
 from object_driver import EXECUTORS, python_workers

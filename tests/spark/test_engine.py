@@ -20,10 +20,10 @@ import pytest
 from cluster_driver import where
 from command import Run
 from documents import check
-from engine_results import all_bytes
 from event_logs import new_tasks, reading_tasks
 from log_dirs import (
     EMPTY_SNAPSHOT,
+    all_bytes,
     batch,
     copy_of,
     make_log_dir,

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from command import in_json, snaprebuild
 from driver_process import LOCAL, LOCAL_CLUSTER, reported, started_driver, workers_of
-from engine_results import all_bytes
-from log_dirs import files_below, make_log_dir
+from log_dirs import all_bytes, files_below, make_log_dir
 from make_partition import Shape, make_partition
 from receipts import steps
 from waiting import wait_until

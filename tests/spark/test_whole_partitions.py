@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_results import all_bytes, outcomes_of
-from log_dirs import batch, copy_of, make_log_dir, write_partition
+from engine_results import outcomes_of
+from log_dirs import all_bytes, batch, copy_of, make_log_dir, write_partition
 from manifests import FIXTURES
 from msgspec.structs import replace
 from plans import make_plan

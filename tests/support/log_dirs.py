@@ -130,6 +130,11 @@ def files_below(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in paths}
 
 
+def all_bytes(root: Path) -> dict[str, bytes]:
+    """Contents of all files by relative path."""
+    return {name: (root / name).read_bytes() for name in files_below(root)}
+
+
 def changes(
     before: Mapping[str, tuple[object, ...]], after: Mapping[str, tuple[object, ...]]
 ) -> tuple[set[str], set[str], set[str]]:

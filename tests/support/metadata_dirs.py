@@ -47,6 +47,17 @@ def remove(directory: Path, *patterns: str) -> None:
             path.unlink()
 
 
+def newest_segment(node: Path) -> Path:
+    """The newest segment of the metadata log of a node."""
+    return max((node / DIRECTORY).glob("*.log"))
+
+
+def torn(node: Path) -> None:
+    """Cuts the last batch of the metadata log."""
+    log = newest_segment(node)
+    os.truncate(log, log.stat().st_size - 20)
+
+
 def with_bytes_replaced(path: Path, old: bytes, new: bytes) -> None:
     """Replaces bytes in every batch of a file, and the checksums."""
     original = path.read_bytes()

@@ -160,12 +160,6 @@ def snapshot(partition: Path, offset: int) -> Path:
     return partition / snapshot_name(offset)
 
 
-def append(path: Path, data: bytes) -> None:
-    """Adds bytes to the end of a file."""
-    with path.open("ab") as file:
-        file.write(data)
-
-
 def cut_batches(log: Path, count: int) -> None:
     """Cuts batches off the end of a segment."""
     data = log.read_bytes()
