@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from manifests import FIXTURES
+from stopped_broker import append
 
 from .building import (
     COMPACTED,
@@ -16,7 +17,6 @@ from .building import (
     REBORN,
     SUFFIX,
     TOPICS,
-    append,
     log_dir,
     remove,
     segment,
