@@ -1,4 +1,4 @@
-"""What each verb asks of the file system, for a log directory with one partition: exactly so much, so that no call returns unseen."""
+"""Calls of each verb to the file system for a log directory with one partition: exactly so many, so that no call returns unseen."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def one_writer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two threads that need the same directory each may ask whether it is there."""
+    """Lets one thread write: of two that need the same directory, each may ask whether it is there."""
     monkeypatch.setattr(rebuild_run, "WRITERS", 1)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from budgets import first_of
 from command import Run, in_json, snaprebuild
-from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
 from manifests import AIVEN, FIXTURES, READS, REPOSITORY
 from other_process import live_broker
+from schema_validator import Draft202012Validator
 from sentences import HELD_BY_PROCESS, NO_FINISHED_COPY, NO_FINISHED_SEGMENT
 
 from formats.partition.producer_snapshot import ProducerEntry

@@ -97,7 +97,7 @@ def test_a_bad_scenario(tmp_path: Path) -> None:
 
 
 def test_check() -> None:
-    """What is found, and what proves it, is tested in tests/cluster/test_metadata_isr_check.py."""
+    """The findings and their proof are tested in tests/cluster/test_metadata_isr_check.py."""
     run = in_json("cluster isr", CLUSTER / "node2")
     assert run.exit_code == 1
     assert run.document["totals"] == {"new-disk": 7, "elected-new-disk": 1}

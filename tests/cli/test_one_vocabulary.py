@@ -223,7 +223,7 @@ ABSENT = {
 }
 """Arguments of each verb that reads several partitions."""
 ONE_PARTITION = {"follower build": ("{store}", "{tmp}/new", "--dry-run", *TIME)}
-"""Of verbs about one partition: two names are refused, so that an absent one is no finding."""
+"""Verbs about one partition: two names are refused, so that an absent one is no finding."""
 
 
 def absent_words(of: tuple[object, ...], tmp_path: Path) -> list[object]:

@@ -227,7 +227,8 @@ ROWS = (
 )
 
 MODULES = ("broker_lock", "write_checks", "directories", "document_file", "log_dir_guard", "output_directory", "resume", "receipt")
-"""Of the refusals that a run has before its first file. Those of ``log_dirs`` that a plan cannot read are in other tests."""
+"""Modules with the refusals that a run has before its first file. Refusals of ``log_dirs`` that a plan cannot read are in other
+tests."""
 
 NO_ROWS = {
     "receipt._join": "Spark alone, where an undo ends the run: tests/snapshots/test_receipt_parts.py",
@@ -261,7 +262,8 @@ NO_ROWS = {
 
 
 def answer(run: Run) -> tuple[int, object]:
-    """What a row compares: the exit code and all findings that are more than notes, or the error in the place of a result.
+    """The answer that a row compares: the exit code and all findings that are more than notes, or the error in the place of a
+    result.
 
     A cause that concerns many partitions is one finding.
     """

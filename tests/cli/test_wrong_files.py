@@ -9,7 +9,7 @@ import click
 import pytest
 from command import snaprebuild
 from every_verb import SCENARIO, STEPS
-from log_dirs import EMPTY_SNAPSHOT
+from log_dirs import EMPTY_SNAPSHOT, copy_of
 from manifests import FIXTURES
 
 from snaprebuild.cli.file_kinds import SETTING_NAMES, recognize
@@ -92,7 +92,7 @@ TAKERS = {
     "gzip": "unpack it first",
     **dict.fromkeys(KAFKA - {"snapshot"}, "`inspect dump FILE`"),
 }
-"""What the sentence names; kinds that no command takes are absent."""
+"""Words that the sentence contains; kinds that no command takes are absent."""
 
 
 @pytest.fixture(scope="module")
@@ -114,19 +114,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     logs = root / "logs"
     logs.mkdir()
-    for words in (
-        f"plan {LOGS} --out {root}/planned --save {made['saved-plan']}",
-        f"stage {LOGS} --to {root}/staged",
-        f"rebuild {LOGS} --out {root}/written --receipt {made['receipt']}",
-        f"scan {LOGS} --save-json {made['scan-result']} --metrics {made['metrics']}",
-        f"verify {LOGS} --save-json {made['verify-result']}",
-        f"cluster image {NODE} --save-json {made['image-result']}",
-        f"before-start {logs} --save-json {made['before-start-result']}",
-        f"undo {made['receipt']} --dry-run --save-json {made['undo-result']}",
-        f"report {made['scan-result']} --html {made['page']}",
-        f"tier audit {REMOTE} --ledger {made['audit-ledger']}",
-    ):
-        ran = snaprebuild(*shlex.split(words))
+    on_this_disk = copy_of("kafka27-mixed", root / "staged-from")  # a stage links: it cannot go to another file system
+    commands: tuple[tuple[object, ...], ...] = (
+        ("plan", LOGS, "--out", root / "planned", "--save", made["saved-plan"]),
+        ("stage", on_this_disk, "--to", root / "staged"),
+        ("rebuild", LOGS, "--out", root / "written", "--receipt", made["receipt"]),
+        ("scan", LOGS, "--save-json", made["scan-result"], "--metrics", made["metrics"]),
+        ("verify", LOGS, "--save-json", made["verify-result"]),
+        ("cluster image", NODE, "--save-json", made["image-result"]),
+        ("before-start", logs, "--save-json", made["before-start-result"]),
+        ("undo", made["receipt"], "--dry-run", "--save-json", made["undo-result"]),
+        ("report", made["scan-result"], "--html", made["page"]),
+        ("tier audit", REMOTE, "--ledger", made["audit-ledger"]),
+    )
+    for words in commands:
+        ran = snaprebuild(*words)
         assert ran.exit_code in (0, 1), (words, ran.stderr)
     store_receipt = json.dumps({"schema": "snaprebuild.tier-undo/2", "location": "/nowhere"}, separators=(",", ":"))
     written = {

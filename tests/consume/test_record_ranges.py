@@ -2,14 +2,14 @@
 
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from generated_logs import write_checkpoints
-from log_dirs import TRANSACTIONAL, batch, batch_positions, marker, record, snapshot_bytes, snapshot_name, write_partition
+from log_dirs import batch, batch_positions, marker, record, snapshot_bytes, snapshot_name, write_partition
+from small_logs import log_dir, plain, transactional
 
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry
@@ -32,21 +32,6 @@ def offsets(stream: RecordStream) -> list[int]:
 
 def codes(stream: RecordStream) -> set[str]:
     return {finding.code for finding in stream.findings}
-
-
-def transactional(offset: int, producer: int, count: int = 1) -> bytes:
-    return batch(offset, producer_id=producer, attributes=TRANSACTIONAL, count=count, timestamp=1_000 + offset)
-
-
-def plain(offset: int, count: int = 1) -> bytes:
-    return batch(offset, count=count, timestamp=1_000 + offset)
-
-
-def log_dir(root: Path, segments: Mapping[int, bytes], **checkpoints: Any) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
-    write_checkpoints(root, **checkpoints)
-    write_partition(root / "orders-0", segments)
-    return root
 
 
 def ten(root: Path, **checkpoints: Any) -> Path:

@@ -192,7 +192,7 @@ def opened() -> Iterator[set[str]]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run said.
+    """Exit code, findings and output of a run.
 
     Attributes:
         code: its exit code.

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from engine_results import all_bytes, outcomes_of
+from engine_results import outcomes_of
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, snapshot_name, write_partition
+from log_dirs import EMPTY_SNAPSHOT, all_bytes, batch, make_log_dir, snapshot_name, write_partition
 from make_partition import Shape, make_partition
 from manifests import FIXTURES
 from msgspec.structs import replace
@@ -82,7 +82,7 @@ def plan_of(logs: Path, out: Path) -> Plan:
 
 
 def rebuilt(plan: Plan) -> PartitionResult:
-    """Of one partition in chunks of one segment, which must be what it is as a whole."""
+    """Rebuilds one partition in chunks of one segment. The result must be that of the whole."""
     engine = WithoutSpark(1, chunk_bytes=1)
     found, expected = (rebuild(plan, Run(jobs=1, engine=each), dry_run=True) for each in (engine, None))
     assert engine.chunks == len(plan.partitions[0].source.directory.segments) - 1
@@ -91,7 +91,7 @@ def rebuilt(plan: Plan) -> PartitionResult:
 
 
 def judged(logs: Path) -> PartitionVerdict:
-    """The same, verified."""
+    """Verifies one partition in chunks of one segment. The result must be that of the whole."""
     source, clock = open_source([str(logs)]), make_plan(RebuildRequest((str(logs),), as_of_ms=NOW_MS)).clock
     found, expected = (verify(source, Run(clock=clock, jobs=1, engine=each)) for each in (WithoutSpark(1, chunk_bytes=1), None))
     assert found == expected

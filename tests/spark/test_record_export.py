@@ -196,7 +196,7 @@ def test_progress_is_that_of_the_bytes_of_segments(spark: SparkSession, tmp_path
 def test_a_directory_that_the_driver_does_not_see(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
 ) -> None:
-    """What executors write on disks of their own is no export; without the directory they write nothing."""
+    """Files that executors write on disks of their own are no export; without the directory they write nothing."""
     elsewhere = tmp_path / "elsewhere"
     if is_there:
         elsewhere.mkdir()
@@ -236,7 +236,7 @@ def test_mistakes(options: tuple[str, ...], message: str, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one process writes."""
+    """The export that one process writes."""
     out = tmp_path_factory.mktemp("own") / "out"
     assert exported(out, MIXED).exit_code == 1
     return out

@@ -212,7 +212,8 @@ def test_a_task_needs_the_directory_of_the_driver(tmp_path: Path, place: str, mo
 
 
 def test_a_timestamp_counts_before_offsets() -> None:
-    """As in Spark's Kafka source: one for all partitions, then those of each partition, then offsets, which are not even looked at."""
+    """Spark's Kafka source has this order: one for all partitions, then those of each partition, then offsets, which are not even
+    looked at."""
     rows = [row for row in own(MIXED) if row["topic"] == "logappend"]
     milliseconds = [int(row["timestamp"].timestamp() * 1000) for row in rows]
     early, late = milliseconds[len(rows) // 3], milliseconds[len(rows) * 2 // 3]

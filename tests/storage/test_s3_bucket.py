@@ -1,4 +1,4 @@
-"""What a bucket does with its objects, and what no listing shows: answers of S3 as the SDK parses them, and a real store."""
+"""Rules of a bucket that no listing shows: answers of S3 as the SDK parses them, and a real store."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -74,7 +74,7 @@ def test_a_name_without_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_dots_after_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written is what was checked: the kernel would follow the link first."""
+    """The path that is written is the one that was checked: the kernel would follow the link first."""
     (tmp_path / "other" / "below").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "other" / "below")
     (tmp_path / "plan.json").write_text("foreign")

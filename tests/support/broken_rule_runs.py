@@ -20,7 +20,7 @@ BROKEN_RULES = read_broken_codes(ROOT / "tests" / "broker" / "broken_replays.dif
 BROKEN_STEPS = read_broken_codes(ROOT / "tests" / "faults" / "broken_steps.diff")
 
 RULES_SEEN_MIN = 90
-"""Of the 95 rules, by the quick tier."""
+"""Rules of the 95 that the quick tier must see."""
 SECONDS_MAX = 900
 
 REPLAYS = (
@@ -142,7 +142,7 @@ def check_unbroken(codes: Iterable[BrokenCode]) -> None:
 
 
 def shortfalls(found: Sequence[Answer]) -> list[str]:
-    """What keeps the quick tier from being a proof, of answers for all rules and steps."""
+    """Reasons for which the quick tier is no proof, from answers for all rules and steps."""
     unseen = [each.broken for each in found if each.quick is None]
     steps = [each.name for each in unseen if each in BROKEN_STEPS]
     seen = len(BROKEN_RULES) - sum(each in BROKEN_RULES for each in unseen)

@@ -99,7 +99,7 @@ FAULTS = (
     *("empty", "a silent producer is missing", "a silent producer is missing from here on", "a writing producer is missing"),
     *("sequence", "epoch", "older sequence", "timestamp", "open transaction", "stale", "invented producer", "older batch"),
 )
-"""What may be wrong with one snapshot, or with all from one on."""
+"""Faults of one snapshot, or of all from one on."""
 
 
 def spoilt(store: Store, place: int, fault: str) -> list[Entries]:

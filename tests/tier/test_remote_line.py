@@ -23,7 +23,7 @@ def logs(draw: st.DrawFn) -> dict[int, int]:
 
 @st.composite
 def diverged(draw: st.DrawFn, log: dict[int, int]) -> dict[int, int]:
-    """What a leader had that was cut off: as the log up to some offset, then more of the epoch that it had there."""
+    """A log that was cut off from a leader: the right one up to some offset, then more of the epoch that it had there."""
     at = draw(st.integers(1, len(log)))
     return {offset: log[min(offset, at - 1)] for offset in range(at + draw(st.integers(0, 5)))}
 
@@ -105,7 +105,7 @@ def test_overlaps() -> None:
 
 
 def test_an_old_leader_continued_longer() -> None:
-    """What it uploaded after the end of the newer one shares no offset, and is no part of the log."""
+    """Its uploads after the end of the newer one share no offset, and are no part of the log."""
     spans = [CopySpan(0, 9, ((0, 0), (2, 5))), CopySpan(10, 19, ((1, 10),))]
     assert not follow_one_another(spans)
     assert remote_line(spans, ((0, 0), (2, 5))).members == (0,)

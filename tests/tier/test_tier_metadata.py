@@ -769,7 +769,7 @@ def test_a_new_file_is_never_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
 def test_without_a_target_the_next_step_names_the_targets(more: tuple[str, ...], tmp_path: Path) -> None:
-    """The same words without ``--dry-run`` would write nothing, too."""
+    """Without ``--dry-run`` these words would write nothing, too."""
     run = snaprebuild("tier", "metadata", LOST / "remote", "--log-dir", LOST / "node1", *more)
     assert (run.exit_code, "\nNext: name where they go: --records-file, --log-dirs or --produce-to.\n" in run.stdout) == (0, True)
     compared = snaprebuild(
@@ -781,7 +781,7 @@ def test_without_a_target_the_next_step_names_the_targets(more: tuple[str, ...],
 
 
 def test_the_first_line_counts_the_partitions_that_get_records(tmp_path: Path) -> None:
-    """Of two partitions one has its only copy below the log start offset."""
+    """One of two partitions has its only copy below the log start offset."""
     store = store_of(tmp_path, copy(0, 9))
     write_tier(store, "t", 1, [copy(0, 9)])
     starts = ("--log-start", "t-0=0", "--log-start", "t-1=10")
