@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 import typer
 
-from snaprebuild.cli.answer import answer_and_next, next_command_of, none_read, selects_nothing
-from snaprebuild.cli.findings_text import print_findings, unread_text
+from snaprebuild.cli.answer import answer_and_next, next_command_of, none_read, print_findings, selects_nothing, unread_text
 from snaprebuild.cli.printing import print_answer, print_unread
 from snaprebuild.cli.streams import discard, reader_may_go_away
 from snaprebuild.cli.table import printable

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 
-from snaprebuild.cli.findings_text import unread_text
+from snaprebuild.cli.answer import unread_text
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb_command import PROGRAM

@@ -19,7 +19,7 @@ from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from snaprebuild.broker.status import StatusCounts, StatusWord, status_of
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize, unread_paths

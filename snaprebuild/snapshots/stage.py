@@ -22,8 +22,7 @@ from snaprebuild.snapshots.rebuild.preflight import with_preflight
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt_lines import SetAsideAnnounced, WriteAnnounced, WriteEvent
-from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import Run, current_time_ms
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.staging.faulty_snapshots import faulty_snapshots
 from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path, resume_staging, staging

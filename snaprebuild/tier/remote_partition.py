@@ -29,9 +29,8 @@ from formats.partition.offset_index import OFFSET_INDEX_ENTRY
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.time_index import TIME_INDEX_ENTRY
 from formats.remote.aiven_encryption import ENCRYPTION_BYTES
-from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import AivenObject, LocalTierFile, parse_aiven_key
 from formats.remote.remote_log_metadata import (
     RemoteSegment,
     RemoteSegmentId,

@@ -17,9 +17,8 @@ from formats.errors import FormatError
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
-from formats.remote.aiven_key import AivenKey, AivenObject, aiven_key, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
-from formats.remote.local_tier_name import LocalTierFile, LocalTierName
+from formats.remote.object_names import AivenKey, AivenObject, LocalTierFile, LocalTierName, aiven_key, parse_aiven_key
 from formats.remote.remote_log_metadata import (
     METADATA_TOPIC,
     RemoteSegment,

@@ -14,7 +14,7 @@ from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents.scan import Scan
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.run import run_record
 from snaprebuild.snapshots.scan.scan_parts import (
     BlockerCount,
     BrokerSettings,

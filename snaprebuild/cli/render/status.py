@@ -14,8 +14,7 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import NOT_READY_ADVICE, not_ready_text
 from snaprebuild.broker.status import FateGroup, Status, StatusCounts, status_of
-from snaprebuild.cli.answer import none_read
-from snaprebuild.cli.findings_text import changed_meanwhile, concern_text, failed_and_damaged, skipped_text, unread_text
+from snaprebuild.cli.answer import changed_meanwhile, concern_text, failed_and_damaged, none_read, skipped_text, unread_text
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer

@@ -18,7 +18,7 @@ from snaprebuild.documents import tier as doc
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.replay.window import Clock
 from snaprebuild.shell_words import program_command, shell_word
-from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.run import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit

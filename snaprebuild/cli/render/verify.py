@@ -27,7 +27,7 @@ from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
 from snaprebuild.findings import deleted_text, pluralize, unread_paths
 from snaprebuild.replay.difference import DifferenceKind, EntryDifference, VerifiedSnapshot
-from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.run import run_record
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
 
 __all__ = ["VerifyView"]

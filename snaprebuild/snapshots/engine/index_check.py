@@ -23,7 +23,7 @@ from formats.partition.file_names import DumpedKind
 from formats.partition.index_entries import Index
 from formats.partition.offset_index import read_offset_index
 from formats.partition.time_index import read_time_index
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import HIT_COLUMNS, IndexEntries, SegmentSummary, other_epochs

@@ -33,7 +33,7 @@ from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
 from snaprebuild.snapshots.engine.first_snapshot import contradiction
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay
 from snaprebuild.snapshots.engine.segment_reader import Outcomes, Pieces, Read, ReadTask
-from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.run import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import ReadStore

@@ -22,9 +22,8 @@ from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, FormatError, TruncatedError
 from formats.limits import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX
 from formats.remote.aiven_encryption import DataKey
-from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import AivenObject, LocalTierFile
 from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.s3.object_bytes import SMALL_RANGE_BYTES

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import LimitReachedError
 from snaprebuild.findings import Finding, Severity, pluralize

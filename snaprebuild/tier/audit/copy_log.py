@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from formats.limits import INT64_MAX
 from formats.log.batch_headers import TailKind
 from formats.partition.producer_snapshot import write_entries
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries

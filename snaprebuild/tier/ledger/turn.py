@@ -26,8 +26,7 @@ from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, run_tasks_here
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_tasks
-from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import Run, current_time_ms
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.remote.listing import CopyObjects
 from snaprebuild.storage.remote.store import TierStore
