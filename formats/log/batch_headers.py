@@ -312,7 +312,9 @@ class HeaderReader(msgspec.Struct):
         )
         crossing = next(iter(ahead), None)
         self.bytes_read += ahead.bytes_read
-        return ahead.tail if crossing is None and ahead.tail is not None else Tail(TailKind.CLEAN, stop)
+        if crossing is None and ahead.tail is not None:
+            return ahead.tail
+        return Tail(TailKind.CLEAN, stop)
 
     def _fill(self, buffer: np.ndarray, position: int, capacity: int, carried: int) -> int:
         """Reads a block whose first ``held`` bytes are in the buffer already. Returns its length."""

@@ -341,7 +341,9 @@ def skipped_text(findings: Iterable[Finding]) -> str:
         for each in findings
         if each.cause is FindingCause.WITHOUT_CONCERN and each.severity > Severity.NOTE and not each.is_unread
     ]
-    return f"{pluralize(len(names), 'directory', 'directories')} skipped: {first_of(names, 1)}." if names else ""
+    if names:
+        return f"{pluralize(len(names), 'directory', 'directories')} skipped: {first_of(names, 1)}."
+    return ""
 
 
 def concern_text(findings: Iterable[Finding], columns: int = NAME_COLUMNS) -> str:

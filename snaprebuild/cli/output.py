@@ -115,7 +115,9 @@ def members_of_view(view: View) -> Mapping[str, object]:
 def _answer_of(view: View) -> Answer | None:
     """The answer of a view; without one, that nothing is selected, if that is so."""
     answer = view.answer()
-    return none_read(view.findings) if answer is None and selects_nothing(view.findings) else answer
+    if answer is None and selects_nothing(view.findings):
+        return none_read(view.findings)
+    return answer
 
 
 def print_view(view: View, exit_code: int) -> None:

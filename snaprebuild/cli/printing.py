@@ -203,4 +203,6 @@ def is_verbose() -> bool:
 
 def line_width() -> int:
     """Cells of a line of stdout: those of its terminal, at most ``WIDTH_MAX``."""
-    return max(20, min(WIDTH_MAX, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else WIDTH_MAX
+    if sys.stdout.isatty():
+        return max(20, min(WIDTH_MAX, shutil.get_terminal_size().columns))
+    return WIDTH_MAX

@@ -117,7 +117,9 @@ def local_start_concerns(
         UsageError: a location leads nowhere.
     """
     local = [location for location in locations if not is_object(location)]
-    return start_concerns(open_source(local, server_properties, run=run), (), without=without) if local else []
+    if local:
+        return start_concerns(open_source(local, server_properties, run=run), (), without=without)
+    return []
 
 
 def _is_about(fate: Fate, partitions: set[str], log_dirs: set[str]) -> bool:

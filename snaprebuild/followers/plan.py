@@ -486,7 +486,9 @@ def _start_of(restoration: _Restoration) -> int | None:
     decision = restoration.decision
     if decision.action is FollowerAction.BUILD_STATE:
         return None if restoration.state is None else restoration.state.next_offset
-    return decision.offset if decision.action in (FollowerAction.START_EMPTY_AT, FollowerAction.FETCH) else None
+    if decision.action in (FollowerAction.START_EMPTY_AT, FollowerAction.FETCH):
+        return decision.offset
+    return None
 
 
 def _steps(leader: _Leader, state: RestoredState) -> Iterator[BootstrapStep]:

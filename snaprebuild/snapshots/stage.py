@@ -232,7 +232,9 @@ def _not_staged(result: PartitionResult) -> NotStaged | None:
     failed = [each.offset for each in result.boundaries if each.action in NOT_DONE]
     refused = [offset for offset, reason in plan.not_planned if reason.may_be_needed]
     offsets = tuple(sorted({*failed, *refused}))
-    return NotStaged(path=plan.path, offsets=offsets) if offsets or plan.fault is not None else None
+    if offsets or plan.fault is not None:
+        return NotStaged(path=plan.path, offsets=offsets)
+    return None
 
 
 def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:

@@ -611,7 +611,9 @@ def _topic_of_manifest(root: StorePath, copy: CopyObjects) -> str | None:
     if json_member(metadata, *PARTITION_MEMBERS, "topicId") not in (None, topic_id):
         return None  # of another topic: ``copy_facts`` finds it
     topic = json_member(metadata, *PARTITION_MEMBERS, "topicPartition", "topic")
-    return topic if isinstance(topic, str) and topic and (key is None or key.topic.endswith(topic)) else None
+    if isinstance(topic, str) and topic and (key is None or key.topic.endswith(topic)):
+        return topic
+    return None
 
 
 def read_remote_logs(paths: Sequence[str], stores: S3Settings, cluster_id: str | None = None) -> tuple[RemoteLogs, list[Finding]]:

@@ -215,7 +215,9 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
 
 def _leader_epoch_start(partition: PartitionScan) -> int | None:
     epochs = partition.facts.leader_epochs
-    return None if partition.leader_epoch is None or not epochs else epochs[-1].start_offset
+    if partition.leader_epoch is None or not epochs:
+        return None
+    return epochs[-1].start_offset
 
 
 def _high_watermark(partition: PartitionScan) -> int | None:

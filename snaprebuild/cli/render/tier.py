@@ -208,7 +208,9 @@ class TierAuditView(View):
         selected = given_words(*COPIES)
         if not audit.level.replays_everything:
             # Which of them are wrong, and what is right, all segments show.
-            return ["tier", "audit", *selected] if status.wrong or status.suspect or status.unproven else []
+            if status.wrong or status.suspect or status.unproven:
+                return ["tier", "audit", *selected]
+            return []
         if not status.wrong:
             left = 0 if audit.ledger is None else audit.ledger.due_segments
             if left:
@@ -353,7 +355,9 @@ class TierRepairView(View):
             return ["tier", "repair", *repeated_words("dry_run")]
         if actions & {RepairAction.REPAIRED, RepairAction.UNKNOWN}:
             return ["tier", "audit", *given_words(*COPIES)]
-        return AGAIN if self._repair.needs_permission or RepairAction.REFUSED in actions else []
+        if self._repair.needs_permission or RepairAction.REFUSED in actions:
+            return AGAIN
+        return []
 
     def print_table(self) -> None:
         ids = _id_labels((each.remote.id.topic, uuid_to_text(each.remote.id.topic_id)) for each in self._repair.audit.partitions)

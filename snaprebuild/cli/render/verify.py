@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
-from snaprebuild.cli.answer import SELECTION, expiry_words, given_words, none_read
+from snaprebuild.cli.answer import SELECTION, expiry_words, given_words
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import cache_use, excused_text, inputs_of, needs_of
 from snaprebuild.cli.render.status import (
@@ -17,6 +17,7 @@ from snaprebuild.cli.render.status import (
     forgetful_text,
     is_stray,
     next_of_status,
+    nothing_read,
     snapshot_counts,
     waiting_text,
 )
@@ -71,8 +72,7 @@ class VerifyView(View):
         status = self._judged.status
         findings = self._judged.findings
         if not result.partitions and not status.concerns:
-            answer, following = none_read(findings, are_named=True)
-            return answer_lines(status, findings, [answer.rstrip(".")], []), following
+            return nothing_read(findings, status)
         totals = _statuses(each for verdict in result.partitions for each in verdict.outcome.snapshots)
         compared = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
         wrong = f"{pluralize(status.wrong, 'snapshot is', 'snapshots are')} proven wrong" if status.wrong else ""

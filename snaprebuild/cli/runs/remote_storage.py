@@ -181,7 +181,9 @@ class ConfiguredStore:
     def known_key_prefix(self) -> str | None:
         """The plugin's key prefix below the location; None if neither a setting nor the configuration shows it."""
         is_root = self.plugin is not None and absolute(self.location) == self.plugin.location
-        return self.key_prefix if self.key_prefix or is_root else None
+        if self.key_prefix or is_root:
+            return self.key_prefix
+        return None
 
     def options(self, options: Options) -> Options:
         """The options of a verb with the key prefix and the private keys of the store."""

@@ -60,7 +60,9 @@ def log_of_index(index: StorePath, kind: DumpedKind) -> StorePath | None:
     log_name = f"{bare}.log{marks}"
     log = index.at(os.path.join(directory, log_name))
     is_there = os.path.isfile(log.path) if log.is_local else bool(ending and log.at(directory).present([log_name]))
-    return log if ending and is_there else None
+    if ending and is_there:
+        return log
+    return None
 
 
 @dataclass(slots=True)

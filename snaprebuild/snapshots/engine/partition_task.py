@@ -245,7 +245,9 @@ class ReplayTask(PartitionTask):
     def tasks(self) -> list[ReadTask]:
         """The next segments to read, with their first events if a snapshot at the first offset must be judged."""
         tasks = super().tasks()
-        return [replace(task, with_first_events=True) for task in tasks] if self.replay.judges_base else tasks
+        if self.replay.judges_base:
+            return [replace(task, with_first_events=True) for task in tasks]
+        return tasks
 
     def next_segments(self, *, is_first: bool) -> list[int]:
         """The segments that the replay needs next."""

@@ -88,7 +88,9 @@ class DriverReport:
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that no file may be.
         """
-        return EventList() if self.receipt is None else self.receipt.report_elsewhere(self.partition, objects_run)
+        if self.receipt is None:
+            return EventList()
+        return self.receipt.report_elsewhere(self.partition, objects_run)
 
     def take_events(self, events: Sequence[WriteEvent]) -> None:
         """Takes the events that returned with the outcome of a task. Raises as ``on_event``."""

@@ -185,7 +185,9 @@ class IoLimits(msgspec.Struct, frozen=True):
 
     def workers_at_most(self, workers: int) -> int:
         """How many of the wanted workers the memory allows: the workers get one half, the process that starts them the other."""
-        return workers if self.max_memory_bytes is None else min(workers, self.max_memory_bytes // 2 // WORKER_BYTES)
+        if self.max_memory_bytes is None:
+            return workers
+        return min(workers, self.max_memory_bytes // 2 // WORKER_BYTES)
 
     def of_worker(self, workers: int) -> IoLimits:
         """The value for one of several worker processes, which share the budget of bytes a second."""

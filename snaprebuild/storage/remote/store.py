@@ -92,7 +92,9 @@ class TierStore:
 
     def _cached(self, stem: str) -> CachedManifest | None:
         place = bisect_left(self.manifests, stem, key=lambda each: each.stem)
-        return self.manifests[place] if place < len(self.manifests) and self.manifests[place].stem == stem else None
+        if place < len(self.manifests) and self.manifests[place].stem == stem:
+            return self.manifests[place]
+        return None
 
     def _manifest(self, location: str) -> tuple[str, LocalTierFile, AivenManifest]:
         """Stem and kind of a file, and the manifest of its copy.
@@ -146,7 +148,9 @@ class TierStore:
                 what, file=path, position=place.position, expected=f"bytes up to {end}", found=place.position + count
             )
         try:
-            return bytes(buffer) if key is None else key.decrypted(bytes(buffer), f"{INDEX_OF[kind]} index")
+            if key is None:
+                return bytes(buffer)
+            return key.decrypted(bytes(buffer), f"{INDEX_OF[kind]} index")
         except FormatError as error:
             raise error.in_file(path) from None
 

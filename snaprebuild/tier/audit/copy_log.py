@@ -348,7 +348,9 @@ def _hole(first: int, last: int, unread: Sequence[CopyAudit]) -> Hole:
 
 def _hole_at_the_start(start: int, unread: Sequence[CopyAudit]) -> Hole | None:
     below = [each for each in unread if each.copy.start_offset < start]
-    return _hole(min(each.copy.start_offset for each in below), start - 1, below) if below else None
+    if below:
+        return _hole(min(each.copy.start_offset for each in below), start - 1, below)
+    return None
 
 
 def _hole_at_the_end(end: int, unread: Sequence[CopyAudit]) -> Hole | None:

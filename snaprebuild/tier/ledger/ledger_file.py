@@ -343,7 +343,9 @@ class AuditLedger:
 
     def _kept(self, key: CopyKey, task: ReadTask) -> _KeptRead | None:
         kept = self._contents.segments.get(key)
-        return kept if kept is not None and kept.serves(task) else None
+        if kept is not None and kept.serves(task):
+            return kept
+        return None
 
     def range(self, key: CopyKey, of: str) -> RangeLine | None:
         """A part of an object that was kept; None if it was not.
