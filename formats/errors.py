@@ -99,7 +99,9 @@ class FormatError(Exception):
 
 
 def _plain(value: object) -> object:
-    return value if value is None or isinstance(value, int | str) else str(value)
+    if value is None or isinstance(value, int | str):
+        return value
+    return str(value)
 
 
 def _rebuild(kind: type[FormatError], what: str, state: dict[str, object], unit: str) -> FormatError:

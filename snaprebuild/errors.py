@@ -300,7 +300,9 @@ class StorageError(SnaprebuildError):
 
     def __str__(self) -> str:
         text = super().__str__()
-        return text if self.leftover is None else f"{text} (the temporary file {self.leftover} could not be removed)"
+        if self.leftover is None:
+            return text
+        return f"{text} (the temporary file {self.leftover} could not be removed)"
 
 
 class ReadFailedError(StorageError):

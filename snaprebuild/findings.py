@@ -266,7 +266,9 @@ def deleted_count(findings: Iterable[Finding]) -> int:
 def deleted_text(findings: Iterable[Finding]) -> str:
     """A sentence and a blank, if a broker deleted partitions of the selection during the run; else nothing."""
     count = deleted_count(findings)
-    return f"{pluralize(count, 'partition was', 'partitions were')} deleted during the run. " if count else ""
+    if count:
+        return f"{pluralize(count, 'partition was', 'partitions were')} deleted during the run. "
+    return ""
 
 
 def unread_paths(findings: Iterable[Finding]) -> list[str]:

@@ -45,7 +45,9 @@ def shell_word(word: str) -> str:
 
 
 def _escaped(byte: int) -> str:
-    return chr(byte) if 0x20 <= byte < 0x7F and byte not in b"\\'" else f"\\x{byte:02x}"
+    if 0x20 <= byte < 0x7F and byte not in b"\\'":
+        return chr(byte)
+    return f"\\x{byte:02x}"
 
 
 def _bytes_of(word: str) -> bytes:

@@ -17,6 +17,7 @@ __all__ = [
     "lacks_slash",
     "unexpanded_part",
     "unexpanded_value_text",
+    "with_meant",
 ]
 
 ABSENT = "does not exist"
@@ -126,6 +127,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     plain = {_without_marks(each): each for each in sorted(known)}
     close = difflib.get_close_matches(_without_marks(name), plain, 1)
     return f"did you mean {plain[close[0]]!r}?" if close else ""
+
+
+def with_meant(text: str, name: str, known: Iterable[str]) -> str:
+    """A sentence about an unknown name, with the known one that was probably meant at its end."""
+    meant = did_you_mean(name, known)
+    return f"{text}; {meant}" if meant else text
 
 
 def _without_marks(name: str) -> str:

@@ -489,7 +489,7 @@ CREATES = {
     "snaprebuild/tier/audit/proven_snapshots.py",
     # The first prints help. The second writes to /proc which process the kernel may end when memory is short. The third writes to a pipe.
     "snaprebuild/cli/verb_command.py",
-    "snaprebuild/storage/io_limits/process.py",
+    "snaprebuild/storage/io_limits/policy.py",
     "formats/compression.py",
 }
 """Modules that create files or directories. Nothing of ours may appear in a log directory, so each new one belongs into

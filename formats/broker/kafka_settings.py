@@ -53,7 +53,9 @@ class KafkaSetting(msgspec.Struct, frozen=True):
             release: such as ``4.4``.
         """
         past = [state for state in self.states if release_number(state.since) <= release_number(release)]
-        return past[-1] if past and past[-1].type is not None else None
+        if past and past[-1].type is not None:
+            return past[-1]
+        return None
 
     @property
     def releases_text(self) -> str:

@@ -203,4 +203,6 @@ def plain_log_end(data: bytes | bytearray) -> tuple[int, int] | None:
         last = at
         end = base_offset + delta + 1
         at += LOG_OVERHEAD_BYTES + length
-    return (end, last) if at == size and size else None
+    if at == size and size:
+        return (end, last)
+    return None

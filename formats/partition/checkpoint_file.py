@@ -180,7 +180,9 @@ def _offset_entry(line: str, topics: dict[str, str]) -> OffsetCheckpointEntry | 
 
 def _epoch_entry(line: str) -> LeaderEpochEntry | None:
     entry = _epoch_numbers(line)
-    return None if entry is None or entry.epoch < 0 or entry.start_offset < 0 else entry
+    if entry is None or entry.epoch < 0 or entry.start_offset < 0:
+        return None
+    return entry
 
 
 def _epoch_numbers(line: str) -> LeaderEpochEntry | None:

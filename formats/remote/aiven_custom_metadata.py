@@ -80,4 +80,6 @@ def custom_values(data: bytes) -> dict[int, bytes] | None:
         return None
     values = {int(row.tag): bytes(row.value) for row in rows}
     is_whole = bytes(TAGGED_FIELDS.build(rows)) == data
-    return values if is_whole and len(values) == len(rows) else None
+    if is_whole and len(values) == len(rows):
+        return values
+    return None

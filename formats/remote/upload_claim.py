@@ -90,7 +90,9 @@ def parse_claim_key(key: str) -> ClaimKey | None:
     parsed = ClaimKey(
         match["prefix"], uuid_from_text(match["topic_id"]), int(match["partition"]), int(match["start"]), int(match["end"])
     )
-    return parsed if str(parsed) == key and parsed.end_offset < 2**63 else None
+    if str(parsed) == key and parsed.end_offset < 2**63:
+        return parsed
+    return None
 
 
 def write_claim(claim: UploadClaim) -> bytes:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.aiven_key import AivenObject, aiven_key
+from formats.remote.object_names import AivenObject, aiven_key
 from snaprebuild.storage.bucket_contents import ArchiveTier, BucketSettings, ListedUpload, ListedVersion, UnansweredCall
 from snaprebuild.storage.store import ObjectStatus, Store
 from snaprebuild.storage.store_path import StorePath

@@ -22,7 +22,7 @@ from log_dirs import batch, snapshot_bytes
 
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import ProducerEntry
-from formats.remote.aiven_key import AivenObject, aiven_key
+from formats.remote.object_names import AivenObject, aiven_key
 
 PARTITIONS = 10
 TOPIC_ID = bytes(range(16))

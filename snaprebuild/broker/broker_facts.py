@@ -218,4 +218,6 @@ def node_id_of(properties: Properties | None) -> int | None:
     if properties is None:
         return None
     text = (properties.get("node.id") or properties.get("broker.id") or "").strip()
-    return int(text) if text.isascii() and text.isdecimal() else None
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    return None

@@ -95,8 +95,7 @@ def _cut_to_an_empty_log(copy: PartitionFacts, releases: str | None) -> Fate:
     assignment = copy.assignment
     return Fate(
         kind=FateKind.RECORDS_CUT,
-        subject=copy.topic_partition,
-        path=copy.path,
+        **copy.place,
         code="lost-log-end",
         cause="an empty log takes the place of a partition of which only the future copy is left",
         detail=f"{copy.log_start} to {copy.end.offset}",
@@ -133,8 +132,7 @@ def _fate(copy: PartitionFacts, replica: PartitionFacts | None, releases: str | 
     assert copy.assignment is not None
     return Fate(
         kind=FateKind.COPY_TAKES_OVER,
-        subject=copy.topic_partition,
-        path=copy.path,
+        **copy.place,
         other_paths=() if replica is None else (replica.path,),
         code="future-directory",
         finding_cause=FindingCause.WITHOUT_CONCERN,
@@ -151,8 +149,7 @@ def _shorter(copy: PartitionFacts, replica: PartitionFacts, end: int, reached: i
     assert copy.assignment is not None
     return Fate(
         kind=FateKind.RECORDS_CUT,
-        subject=copy.topic_partition,
-        path=copy.path,
+        **copy.place,
         other_paths=(replica.path,),
         code="lost-log-end",
         cause="a shorter future copy takes the place of the partition",
@@ -173,8 +170,7 @@ def _in_one_directory(copy: PartitionFacts, replica: PartitionFacts, releases: s
     assert copy.assignment is not None
     return Fate(
         kind=FateKind.NO_START,
-        subject=copy.topic_partition,
-        path=copy.path,
+        **copy.place,
         other_paths=(replica.path,),
         code="partition-in-two-log-dirs",
         cause="a partition and its future copy in one log directory",

@@ -141,7 +141,9 @@ def _meta_takes_offline(log_dir: LogDirFacts, broker: BrokerFacts, releases: str
 
 
 def _end_of_the_only_log_dir(broker: BrokerFacts) -> str:
-    return "; it is the only log directory, so the broker shuts down" if broker.log_dirs == 1 else ""
+    if broker.log_dirs == 1:
+        return "; it is the only log directory, so the broker shuts down"
+    return ""
 
 
 def _foreign_directories(log_dir: LogDirFacts, broker: BrokerFacts) -> list[Fate]:

@@ -134,7 +134,9 @@ def leader_epoch_below(directory: PartitionDir, segment: SegmentFiles, offset: i
     start_bytes = _indexed_position(directory, segment, offset)
     epoch = _epoch_below(directory, segment, offset, start_bytes)
     # An index that is wrong leads to no batch.
-    return _epoch_below(directory, segment, offset, 0) if epoch is None and start_bytes else epoch
+    if epoch is None and start_bytes:
+        return _epoch_below(directory, segment, offset, 0)
+    return epoch
 
 
 def _epoch_below(directory: PartitionDir, segment: SegmentFiles, offset: int, start_bytes: int) -> int | None:

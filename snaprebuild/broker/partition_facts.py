@@ -234,11 +234,15 @@ class FactsReader:
         first = epochs[0].start_offset
         if first <= max(segments[0].base_offset, log_start or 0):
             is_remote_cut = log_start is not None and log_start < first and self.shutdown is Shutdown.CLEAN
-            return segments[0] if is_remote_cut and segments[0].size_bytes else None
+            if is_remote_cut and segments[0].size_bytes:
+                return segments[0]
+            return None
         newest = next((each for each in reversed(segments) if each.base_offset < first and each.size_bytes), None)
         if newest is None or self.shutdown is Shutdown.CLEAN:
             return newest
-        return newest if self.shutdown is Shutdown.UNCLEAN and self._begins_an_epoch(newest, epochs[0]) else None
+        if self.shutdown is Shutdown.UNCLEAN and self._begins_an_epoch(newest, epochs[0]):
+            return newest
+        return None
 
     def _begins_an_epoch(self, segment: SegmentFiles, first: LeaderEpochEntry) -> bool:
         """Whether the batch below the first line of the checkpoint has a lower leader epoch, so that lines before it are gone.
@@ -300,7 +304,9 @@ def _first_fault(is_newer: NDArray[np.bool_], is_below: NDArray[np.bool_]) -> Tr
     faulty = is_newer | is_below
     if not faulty.any():
         return None
-    return TransactionIndexFault.VERSION if is_newer[int(faulty.argmax())] else TransactionIndexFault.BELOW_BASE
+    if is_newer[int(faulty.argmax())]:
+        return TransactionIndexFault.VERSION
+    return TransactionIndexFault.BELOW_BASE
 
 
 def _unloadable(directory: PartitionDir) -> tuple[str, ...]:

@@ -107,8 +107,7 @@ def _log_end(partition: PartitionFacts) -> list[Fate]:
         return [
             Fate(
                 kind=FateKind.END_LOST,
-                subject=partition.topic_partition,
-                path=partition.path,
+                **partition.place,
                 code="lost-log-end",
                 cause="the log ends below its checkpoints, after a clean stop",
                 detail=f"{end.offset}, its checkpoints say {reached}",
@@ -123,8 +122,7 @@ def _log_end(partition: PartitionFacts) -> list[Fate]:
         return [
             Fate(
                 kind=FateKind.RECORDS_CUT,
-                subject=partition.topic_partition,
-                path=partition.path,
+                **partition.place,
                 code="lost-log-end",
                 cause="the recovery cuts bytes below the high watermark",
                 detail=f"{end.offset} to {reached}",
@@ -139,8 +137,7 @@ def _log_end(partition: PartitionFacts) -> list[Fate]:
     return [
         Fate(
             kind=FateKind.CATCHES_UP,
-            subject=partition.topic_partition,
-            path=partition.path,
+            **partition.place,
             code="lost-log-end",
             cause="the log ends below its high watermark, after an unclean stop",
             detail=f"{reached - end.offset} offsets missing, from {end.offset}",
@@ -162,8 +159,7 @@ def _no_segment(partition: PartitionFacts) -> list[Fate]:
     return [
         Fate(
             kind=FateKind.EMPTIED,
-            subject=partition.topic_partition,
-            path=partition.path,
+            **partition.place,
             code="lost-log",
             cause="no segment is left",
             detail=f"high watermark {partition.high_watermark or 0}",
@@ -184,8 +180,7 @@ def _below_log_start(partition: PartitionFacts, end: int, start: int) -> list[Fa
     return [
         Fate(
             kind=FateKind.EMPTIED,
-            subject=partition.topic_partition,
-            path=partition.path,
+            **partition.place,
             code="log-start-above-log-end",
             cause="the log ends below its log start offset",
             detail=f"{end} < {start}",
@@ -208,8 +203,7 @@ def _recovery_cuts(partition: PartitionFacts, log_read: LogRead) -> list[Fate]:
     return [
         Fate(
             kind=FateKind.RECORDS_CUT,
-            subject=partition.topic_partition,
-            path=partition.path,
+            **partition.place,
             code="lost-log-end",
             cause="the recovery cuts damaged segments below the high watermark",
             detail=f"{log_read.end_offset} to {reached}{later}",
@@ -249,8 +243,7 @@ def _snapshots_removed(partition: PartitionFacts) -> list[Fate]:
     return [
         Fate(
             kind=FateKind.SNAPSHOTS_REMOVED,
-            subject=partition.topic_partition,
-            path=partition.path,
+            **partition.place,
             code="index-rebuilt-at-start",
             cause=cause,
             detail=f"segment {first}",
@@ -276,8 +269,7 @@ def _swap_finished(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]
     return [
         Fate(
             kind=FateKind.SWAP_FINISHED,
-            subject=partition.topic_partition,
-            path=partition.path,
+            **partition.place,
             code="interrupted-compaction",
             finding_cause=FindingCause.WITHOUT_CONCERN,
             cause="an interrupted compaction or split",
@@ -300,8 +292,7 @@ def _recovered(partition: PartitionFacts) -> list[Fate]:
     return [
         Fate(
             kind=FateKind.RECOVERED,
-            subject=partition.topic_partition,
-            path=partition.path,
+            **partition.place,
             code="unclean-shutdown",
             cause="unclean stop",
             detail=f"from {point}",
@@ -335,8 +326,7 @@ def _gone_at_the_beginning(partition: PartitionFacts) -> list[Fate]:
     return [
         Fate(
             kind=kind,
-            subject=partition.topic_partition,
-            path=partition.path,
+            **partition.place,
             code="leader-epochs-lost",
             cause="the first leader epochs are gone" if is_cut else "no leader epochs",
             detail=f"remote epochs below {first_epoch}" if is_cut else "",
@@ -368,8 +358,7 @@ def _gone_at_the_end(partition: PartitionFacts) -> list[Fate]:
     return [
         Fate(
             kind=FateKind.LEADER_EPOCHS_CUT,
-            subject=partition.topic_partition,
-            path=partition.path,
+            **partition.place,
             code="leader-epochs-lost",
             cause="the last leader epochs are gone",
             detail=f"the checkpoint ends with {epochs[-1].epoch}, the last batch has {end.leader_epoch}",
@@ -402,8 +391,7 @@ def _metadata_log(log: PartitionFacts) -> list[Fate]:
     return [
         Fate(
             kind=FateKind.END_LOST,
-            subject=log.topic_partition,
-            path=log.path,
+            **log.place,
             code="lost-log-end",
             cause="the metadata log ends below its newest snapshot, after a clean stop",
             detail=f"{end}, a snapshot is at {reached}",

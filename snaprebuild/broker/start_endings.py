@@ -105,8 +105,7 @@ def _epochs_negative(partition: PartitionFacts) -> list[Ending]:
         return []
     fate = Fate(
         kind=FateKind.NO_START,
-        subject=partition.topic_partition,
-        path=partition.path,
+        **partition.place,
         code="unreadable-leader-epochs",
         cause="a negative number in leader-epoch-checkpoint",
         evidence="leader-epoch-checkpoint",
@@ -121,8 +120,7 @@ def _epochs_malformed(partition: PartitionFacts) -> list[Ending]:
         return []
     fate = Fate(
         kind=FateKind.OFFLINE,
-        subject=partition.topic_partition,
-        path=partition.path,
+        **partition.place,
         code="unreadable-leader-epochs",
         cause="malformed leader-epoch-checkpoint",
         evidence="leader-epoch-checkpoint",
@@ -146,8 +144,7 @@ def _transaction_version(partition: PartitionFacts, fault: TransactionIndexFault
         return []
     fate = Fate(
         kind=FateKind.NO_START,
-        subject=partition.topic_partition,
-        path=partition.path,
+        **partition.place,
         code="transaction-index-version",
         cause="a .txnindex of an unknown version",
         detail=f"segment {checked[0]}",
@@ -164,8 +161,7 @@ def _end_throws(partition: PartitionFacts) -> list[Ending]:
         return []  # LogLoader.load does not read to the end of a log that is marked for deletion
     fate = Fate(
         kind=FateKind.FAILS_ONCE,
-        subject=partition.topic_partition,
-        path=partition.path,
+        **partition.place,
         code="bytes-after-last-batch",
         cause="bytes after the last batch, and the marker of a clean stop",
         detail=f"{end.bytes_after} bytes after offset {end.offset}",
@@ -201,8 +197,7 @@ def _topic_id_file(partition: PartitionFacts) -> list[Ending]:
     }[partition.topic_id_file]
     fate = Fate(
         kind=kind,
-        subject=partition.topic_partition,
-        path=partition.path,
+        **partition.place,
         code="unreadable-topic-id",
         cause=cause,
         evidence="partition.metadata",
@@ -216,8 +211,7 @@ def _topic_id_file(partition: PartitionFacts) -> list[Ending]:
 def _topic_id_version(partition: PartitionFacts) -> list[Ending]:
     fate = Fate(
         kind=FateKind.OFFLINE,
-        subject=partition.topic_partition,
-        path=partition.path,
+        **partition.place,
         code="unreadable-topic-id",
         cause="partition.metadata of a version above 0",
         evidence="partition.metadata",
@@ -234,8 +228,7 @@ def _plain_write(partition: PartitionFacts) -> list[Ending]:
     offset, producer_id = partition.log_read.plain_write
     fate = Fate(
         kind=FateKind.NO_START,
-        subject=partition.topic_partition,
-        path=partition.path,
+        **partition.place,
         code="write-outside-transaction",
         cause="a write outside of the open transaction of its producer",
         detail=f"offset {offset}, producer {producer_id}",
@@ -258,8 +251,7 @@ def _rebuilt_index(partition: PartitionFacts) -> list[Ending]:
     is_each_start = len(missing) < len(partition.log_read.descending)
     fate = Fate(
         kind=FateKind.NO_START if is_each_start else FateKind.FAILS_ONCE,
-        subject=partition.topic_partition,
-        path=partition.path,
+        **partition.place,
         code="offsets-descend",
         cause="descending offsets in a segment whose index is rebuilt",
         detail=f"segment {partition.log_read.descending[0]}",

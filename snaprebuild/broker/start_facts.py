@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TypedDict
 
 import msgspec
 
@@ -176,6 +177,13 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     lost_topic_id: bytes | None = None
 
 
+class FatePlace(TypedDict):
+    """Members of a ``Fate`` as arguments: what it is about."""
+
+    subject: str
+    path: str
+
+
 class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of one partition directory.
 
@@ -236,6 +244,11 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     swap_range: tuple[int, int] | None = None
     log_read: LogRead | None = None
     assignment: Assignment | None = None
+
+    @property
+    def place(self) -> FatePlace:
+        """The partition and its directory, as a fate names them."""
+        return {"subject": self.topic_partition, "path": self.path}
 
     @property
     def is_deleted(self) -> bool:

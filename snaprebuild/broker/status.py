@@ -168,7 +168,9 @@ def word_of(counts: StatusCounts) -> StatusWord:
 def word_with_findings(word: StatusWord, exit_code: int) -> StatusWord:
     """The word of a result with its exit code: no result is healthy, or only waits, whose findings are more than notes."""
     is_well = word in (StatusWord.HEALTHY, StatusWord.WAITING)
-    return StatusWord.FINDING if is_well and exit_code else word
+    if is_well and exit_code:
+        return StatusWord.FINDING
+    return word
 
 
 class SnapshotFaults(msgspec.Struct, frozen=True):

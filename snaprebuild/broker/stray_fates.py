@@ -56,8 +56,7 @@ def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
         fates.append(
             Fate(
                 kind=FateKind.NO_START,
-                subject=partition.topic_partition,
-                path=partition.path,
+                **partition.place,
                 code="no-topic-id",
                 cause="no partition.metadata",
                 evidence="the listing",
@@ -70,8 +69,7 @@ def topic_id_absent(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate
         fates.append(
             Fate(
                 kind=FateKind.STRAY if partition.has_records and is_replica else FateKind.OLD_REPLICA,
-                subject=partition.topic_partition,
-                path=partition.path,
+                **partition.place,
                 code="no-topic-id",
                 cause="no topic id",
                 evidence="the listing",
@@ -124,8 +122,7 @@ def stray_fates(partition: PartitionFacts, broker: BrokerFacts) -> list[Fate]:
             fates.append(
                 Fate(
                     kind=kind if is_needed else FateKind.OLD_REPLICA,
-                    subject=partition.topic_partition,
-                    path=partition.path,
+                    **partition.place,
                     code="not-assigned",
                     cause=cause,
                     evidence="partition.metadata, the metadata log of this node",

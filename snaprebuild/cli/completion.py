@@ -21,7 +21,9 @@ class _Paths(ShellComplete):
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         """Completions of these words."""
         items = super().get_completions(args, incomplete)
-        return items if items or incomplete.startswith("-") else [CompletionItem(incomplete, type="file")]
+        if items or incomplete.startswith("-"):
+            return items
+        return [CompletionItem(incomplete, type="file")]
 
 
 class _Bash(_Paths, BashComplete):

@@ -242,7 +242,9 @@ def _by_name(name: str, head: bytes) -> NamedFile | None:
     kafka = _of_kafka(found.kind)
     if kafka.content is FileContent.BROKER_FILE or b"\0" in head:
         return kafka
-    return kafka if found.offset is not None and not head else None
+    if found.offset is not None and not head:
+        return kafka
+    return None
 
 
 def _of_kafka(kind: DumpedKind) -> NamedFile:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 import typer
 
-from snaprebuild.cli.answer import answer_and_next, next_command_of, none_read, selects_nothing
-from snaprebuild.cli.findings_text import print_findings, unread_text
+from snaprebuild.cli.answer import answer_and_next, next_command_of, none_read, print_findings, selects_nothing, unread_text
 from snaprebuild.cli.printing import print_answer, print_unread
 from snaprebuild.cli.streams import discard, reader_may_go_away
 from snaprebuild.cli.table import printable
@@ -116,7 +115,9 @@ def members_of_view(view: View) -> Mapping[str, object]:
 def _answer_of(view: View) -> Answer | None:
     """The answer of a view; without one, that nothing is selected, if that is so."""
     answer = view.answer()
-    return none_read(view.findings) if answer is None and selects_nothing(view.findings) else answer
+    if answer is None and selects_nothing(view.findings):
+        return none_read(view.findings)
+    return answer
 
 
 def print_view(view: View, exit_code: int) -> None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 
-from snaprebuild.cli.findings_text import unread_text
+from snaprebuild.cli.answer import unread_text
 from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb_command import PROGRAM
@@ -203,4 +203,6 @@ def is_verbose() -> bool:
 
 def line_width() -> int:
     """Cells of a line of stdout: those of its terminal, at most ``WIDTH_MAX``."""
-    return max(20, min(WIDTH_MAX, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else WIDTH_MAX
+    if sys.stdout.isatty():
+        return max(20, min(WIDTH_MAX, shutil.get_terminal_size().columns))
+    return WIDTH_MAX

@@ -27,7 +27,9 @@ def shown(path: str) -> str:
         return path
     relative = path[len(below) :]
     # It may be a word of the next command, in which it is no option, and no URL.
-    return f"./{relative}" if relative.startswith("-") or lacks_slash(relative) else relative
+    if relative.startswith("-") or lacks_slash(relative):
+        return f"./{relative}"
+    return relative
 
 
 def labels_of(partitions: Iterable[PartitionSource], topic_ids: Mapping[str, bytes | None] | None = None) -> dict[str, str]:

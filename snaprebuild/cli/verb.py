@@ -189,4 +189,6 @@ def _uncollected() -> Iterator[None]:
 
 def _annotation(parameter: inspect.Parameter) -> object:
     """The annotation of a parameter: an option of typer, an ``Assumption``, or None for a setting."""
-    return parameter.annotation.__metadata__[0] if get_origin(parameter.annotation) is Annotated else None
+    if get_origin(parameter.annotation) is Annotated:
+        return parameter.annotation.__metadata__[0]
+    return None

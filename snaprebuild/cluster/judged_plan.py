@@ -9,8 +9,7 @@ from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.plan.planner import make_plan
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
-from snaprebuild.snapshots.run import Run, RunFacts
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import Run, RunFacts, current_time_ms
 from snaprebuild.storage.thread_pool import ParallelMap
 
 __all__ = ["judged_plan", "load_judged_plan", "rebuild_findings"]

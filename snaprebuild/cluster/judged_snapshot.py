@@ -11,7 +11,7 @@ from snaprebuild.broker.status import Status, findings_of, status_of
 from snaprebuild.cluster.scan_storage import judged_scan
 from snaprebuild.findings import Finding, unread_paths
 from snaprebuild.replay.difference import Comparison, ComparisonStatus
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import current_time_ms
 from snaprebuild.snapshots.source.source import Source
 
 __all__ = ["JudgedSnapshot", "judged_snapshot"]

@@ -17,8 +17,7 @@ from snaprebuild.cluster.scan_storage import judged_scan, lost_at_next_start
 from snaprebuild.findings import Finding, unread_paths
 from snaprebuild.replay.difference import ComparisonStatus
 from snaprebuild.snapshots.engine.partition_task import Progress
-from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import Run, current_time_ms
 from snaprebuild.snapshots.scan.scan_result import PartitionScan
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import Source

@@ -20,8 +20,7 @@ from snaprebuild.broker.releases import Release, parse_release
 from snaprebuild.broker.status import JudgedStart, findings_of
 from snaprebuild.errors import SnaprebuildError
 from snaprebuild.findings import Finding, Severity, first_of, pluralize
-from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import Run, current_time_ms
 from snaprebuild.snapshots.scan.copy_lag import BROKER_SETTINGS, TOPIC_SETTINGS, copy_lag, with_copy_lag
 from snaprebuild.snapshots.scan.next_start import with_next_start
 from snaprebuild.snapshots.scan.partition import LOST_AT_NEXT_START
@@ -118,7 +117,9 @@ def local_start_concerns(
         UsageError: a location leads nowhere.
     """
     local = [location for location in locations if not is_object(location)]
-    return start_concerns(open_source(local, server_properties, run=run), (), without=without) if local else []
+    if local:
+        return start_concerns(open_source(local, server_properties, run=run), (), without=without)
+    return []
 
 
 def _is_about(fate: Fate, partitions: set[str], log_dirs: set[str]) -> bool:

@@ -13,7 +13,7 @@ from formats.partition.partition_metadata import uuid_from_text
 from snaprebuild.argument_checks import check_number, check_patterns, check_text
 from snaprebuild.consume.record_query import EARLIEST, LATEST, Offsets, RecordQuery
 from snaprebuild.errors import UsageError
-from snaprebuild.typed_paths import did_you_mean
+from snaprebuild.typed_paths import with_meant
 
 __all__ = [
     "assigned_partitions",
@@ -163,6 +163,5 @@ def chosen_columns(name: str, value: Any, known: tuple[str, ...]) -> tuple[str, 
     names = tuple(dict.fromkeys(check_patterns(name, value)))
     for each in names:
         if each not in known:
-            meant = did_you_mean(each, known)
-            raise UsageError(f"{name}: expected some of {', '.join(known)}, found {each!r}{'; ' if meant else ''}{meant}")
+            raise UsageError(with_meant(f"{name}: expected some of {', '.join(known)}, found {each!r}", each, known))
     return names

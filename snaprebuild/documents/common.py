@@ -9,7 +9,7 @@ import msgspec
 
 from snaprebuild.broker.status import StatusWord
 from snaprebuild.published import Natural, Part, one_of
-from snaprebuild.snapshots.run_record import CacheHits
+from snaprebuild.snapshots.run import CacheHits
 from snaprebuild.storage.partition_names import TopicPartition
 
 __all__ = [

@@ -11,7 +11,7 @@ from snaprebuild.published import Document, Natural, Positive, Seconds
 from snaprebuild.snapshots.destination.boundary_result import BoundaryResult
 from snaprebuild.snapshots.plan.plan_request import SavedRequest
 from snaprebuild.snapshots.plan.source_verdict import VerdictSummary
-from snaprebuild.snapshots.run_record import CacheHits
+from snaprebuild.snapshots.run import CacheHits
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 
 __all__ = ["Rebuild", "RebuildTotals", "RebuiltPartition"]

@@ -9,7 +9,7 @@ from snaprebuild.broker.status import StatusCounts
 from snaprebuild.documents.common import CacheUse, InputSegment, PartitionNeeds, StatusName
 from snaprebuild.published import Document, Natural, Positive, RunRecord, Seconds
 from snaprebuild.replay.difference import VerifiedSnapshot
-from snaprebuild.snapshots.run_record import CacheHits
+from snaprebuild.snapshots.run import CacheHits
 from snaprebuild.snapshots.source.boundary_needs import NeedTotals
 
 __all__ = ["VerifiedPartition", "Verify", "VerifyTotals"]

@@ -57,7 +57,7 @@ from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.remote_log import LogLineage, highest_remote_offset
 from snaprebuild.tier.remote_partition import RemoteChain, RemotePartition
 from snaprebuild.tier.remote_store import Tier
-from snaprebuild.typed_paths import did_you_mean
+from snaprebuild.typed_paths import with_meant
 
 __all__ = [
     "BuildPlan",
@@ -193,8 +193,8 @@ def plan_build(
     remote = tier.partition_named(request.topic, request.partition, request.topic_id)
     if remote is None:
         wanted = f"{request.topic}-{request.partition}"
-        meant = did_you_mean(wanted, {f"{each.topic}-{each.partition}" for each in tier.partitions})
-        raise UsageError(f"has no copy of {wanted}{'; ' if meant else ''}{meant}", path=tier.base.path)
+        known = {f"{each.topic}-{each.partition}" for each in tier.partitions}
+        raise UsageError(with_meant(f"has no copy of {wanted}", wanted, known), path=tier.base.path)
     newest = _newest(remote)
     log_epochs = remote.leader_epochs_at(newest)
     log_end = newest.end_offset + 1

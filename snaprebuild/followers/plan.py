@@ -19,7 +19,7 @@ from formats.errors import FormatError
 from formats.log.batch_headers import HeaderReader
 from formats.partition.checkpoint_file import LeaderEpochEntry, read_leader_epoch_checkpoint
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from snaprebuild.broker.status import StatusCounts, StatusWord, status_of
 from snaprebuild.errors import ReadFailedError, SnaprebuildError, UsageError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize, unread_paths
@@ -486,7 +486,9 @@ def _start_of(restoration: _Restoration) -> int | None:
     decision = restoration.decision
     if decision.action is FollowerAction.BUILD_STATE:
         return None if restoration.state is None else restoration.state.next_offset
-    return decision.offset if decision.action in (FollowerAction.START_EMPTY_AT, FollowerAction.FETCH) else None
+    if decision.action in (FollowerAction.START_EMPTY_AT, FollowerAction.FETCH):
+        return decision.offset
+    return None
 
 
 def _steps(leader: _Leader, state: RestoredState) -> Iterator[BootstrapStep]:

@@ -20,7 +20,7 @@ from formats.errors import FormatError
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import read_entries
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from formats.remote.remote_log_metadata import RemoteSegment
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity

@@ -199,7 +199,9 @@ def _reason_against_repair(replica: CheckedReplica) -> str | None:
     if not replica.is_repairable:
         return f"what is right at {remote.offset} is {remote.judgement.snapshot_class.value}: {'; '.join(remote.judgement.reasons[:2])}"
     reason = reason_against_writing_in_place(replica.source, replica.first_offset, is_log_end=False)
-    return None if reason is None else f"no snapshot is written at {replica.first_offset}: {reason.text}"
+    if reason is None:
+        return None
+    return f"no snapshot is written at {replica.first_offset}: {reason.text}"
 
 
 def _with_initial_state(plan: PartitionPlan, replica: CheckedReplica) -> PartitionPlan:

@@ -181,7 +181,9 @@ def _snapshot_items(dump: Dump, request: DumpRequest) -> Iterator[Items]:
 def _first_sequence(last_sequence: int, offset_delta: int) -> int:
     """``DefaultRecordBatch.decrementSequence``."""
     first = last_sequence - offset_delta
-    return first if first >= 0 or last_sequence < 0 else first + INT32_MAX + 1
+    if first >= 0 or last_sequence < 0:
+        return first
+    return first + INT32_MAX + 1
 
 
 def _bytes_of(dump: Dump, bytes_max: int) -> bytes:

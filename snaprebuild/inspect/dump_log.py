@@ -14,8 +14,7 @@ from formats import limits
 from formats.compression import CODECS
 from formats.errors import BadValueError, FormatError, LimitExceededError
 from formats.limits import INT32_MAX
-from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock, HeaderReader, Tail, TailKind
-from formats.log.batch_rows import row_dtype, usual_markers
+from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock, HeaderReader, Tail, TailKind, row_dtype, usual_markers
 from formats.log.control_record import ControlRecord, ControlRecordType, EndTransactionMarker, parse_control_record
 from formats.log.record_batch import (
     ATTRIBUTE_CODEC,

@@ -134,7 +134,9 @@ class RecordDecoder:
             case Decoder.OFFSETS:
                 return self._offsets if self._release >= JSON_OFFSETS else self._offsets_in_words
             case Decoder.TRANSACTION_LOG:
-                return self._transactions if self._release >= JSON_TRANSACTIONS else self._transactions_in_words
+                if self._release >= JSON_TRANSACTIONS:
+                    return self._transactions
+                return self._transactions_in_words
             case Decoder.CLUSTER_METADATA:
                 return self._cluster_metadata
             case Decoder.REMOTE_LOG_METADATA:
@@ -546,7 +548,9 @@ def _epochs_text(fields: Message) -> str:
 
 def _custom_text(fields: Message) -> str:
     custom = fields["customMetadata"]
-    return "Optional.empty" if custom is None else f"Optional[CustomMetadata{{{len(custom)} bytes}}]"
+    if custom is None:
+        return "Optional.empty"
+    return f"Optional[CustomMetadata{{{len(custom)} bytes}}]"
 
 
 def _segment_state(fields: Message) -> str:

@@ -38,7 +38,7 @@ from snaprebuild.library.call_engine import THIS_MACHINE, CallEngine
 from snaprebuild.library.command_line import CommandLine
 from snaprebuild.library.verb_result import PlanResult
 from snaprebuild.snapshots.plan.plan_request import BOUNDARIES, REPLAY_STARTS, RebuildRequest
-from snaprebuild.snapshots.run_record import Invocation, current_time_ms
+from snaprebuild.snapshots.run import Invocation, current_time_ms
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings, check_settings
 from snaprebuild.tier import AuditLevel

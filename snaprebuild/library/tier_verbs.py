@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from snaprebuild.argument_names import names_arguments
-from snaprebuild.cli.runs.running_cluster import running_topic
+from snaprebuild.cli.runs.remote_storage import running_topic
 from snaprebuild.cli.runs.tier_audit import AuditRequest, judged_audit
 from snaprebuild.documents.tier import AuditedPartition, TierAudit
 from snaprebuild.hooks import FilePath
@@ -16,8 +16,7 @@ from snaprebuild.library.tier_table import AUDIT
 from snaprebuild.library.verb_result import Result
 from snaprebuild.library.verbs import Paths
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
-from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.run_record import Invocation
+from snaprebuild.snapshots.run import Invocation, Run
 from snaprebuild.storage.store import USUAL_S3, S3Settings
 from snaprebuild.tier import AuditLevel
 

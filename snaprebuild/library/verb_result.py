@@ -21,7 +21,7 @@ from snaprebuild.library.tables import Row, RowTable
 from snaprebuild.published import Document, Part, encoded_members
 from snaprebuild.snapshots.plan.plan_file import save_plan
 from snaprebuild.snapshots.plan.plan_model import Plan
-from snaprebuild.snapshots.run_record import Invocation
+from snaprebuild.snapshots.run import Invocation
 from snaprebuild.storage.local.document_file import check_place
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Result(Generic[DocumentT, PartitionT]):
 
     def show(self) -> None:
         """Prints the answer and the tables on stdout, and the findings on stderr, as the command does. Sentences name arguments."""
-        from snaprebuild.cli.findings_text import print_findings
+        from snaprebuild.cli.answer import print_findings
         from snaprebuild.cli.output import print_view, printed_findings
         from snaprebuild.cli.printing import worded
 

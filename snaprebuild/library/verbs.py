@@ -45,8 +45,7 @@ from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS, Clock
 from snaprebuild.snapshots.plan.plan_model import Plan
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.snapshots.rebuild.results_file import result_file, write_results
-from snaprebuild.snapshots.run import Run, RunFacts
-from snaprebuild.snapshots.run_record import Invocation, current_time_ms
+from snaprebuild.snapshots.run import Invocation, Run, RunFacts, current_time_ms
 from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.scan.scan_parts import ScannedPartition, ScanRequest
 from snaprebuild.snapshots.source.source import Source, open_source, yield_to_brokers

@@ -438,7 +438,9 @@ def _or_never(offsets: np.ndarray) -> np.ndarray:
 def _of_producers(ids: np.ndarray, values: np.ndarray, producer_ids: np.ndarray) -> np.ndarray:
     """The value of each wanted producer, ``NEVER`` for one without any."""
     row, is_present = lookup(ids, producer_ids)
-    return np.where(is_present, values[row], NEVER) if len(ids) else np.full(len(producer_ids), NEVER)
+    if len(ids):
+        return np.where(is_present, values[row], NEVER)
+    return np.full(len(producer_ids), NEVER)
 
 
 class _Lacking:

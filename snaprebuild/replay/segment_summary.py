@@ -564,7 +564,9 @@ def _batch_around(offset: int, block: HeaderBlock, row: int) -> int | None:
     """Base offset of the batch in this row if ``offset`` is inside it and the batch can be trusted."""
     base_offset = int(block.column("base_offset")[row])
     is_sound = block.column("magic")[row] == 2 and row not in block.bad_crc
-    return base_offset if is_sound and base_offset < offset else None
+    if is_sound and base_offset < offset:
+        return base_offset
+    return None
 
 
 def summaries_of(

@@ -61,4 +61,6 @@ def take_receipt(head: DocumentHead, sink: PageSink) -> None:
 def _action_of(file: WrittenFile) -> str:
     settled = "written" if file.is_settled else "announced; the outcome is not recorded"
     action = "only set aside" if file.fingerprint is None else settled
-    return f"{action}, the old one is now {file.set_aside[0]}" if file.set_aside is not None else action
+    if file.set_aside is not None:
+        return f"{action}, the old one is now {file.set_aside[0]}"
+    return action

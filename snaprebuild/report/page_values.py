@@ -26,7 +26,9 @@ def page_object(value: msgspec.Struct, names: Collection[str] | None = None) -> 
 
 def exact_number(value: int | None) -> int | str | None:
     """A number, as text if a double cannot hold it."""
-    return str(value) if value is not None and abs(value) > EXACT_NUMBER_MAX else value
+    if value is not None and abs(value) > EXACT_NUMBER_MAX:
+        return str(value)
+    return value
 
 
 def _exact(value: Any) -> Any:

@@ -212,7 +212,9 @@ def _weighed(finding: Finding, plan: Plan, run: Run, *, dry_run: bool) -> Findin
     """The finding with its severity here. A running broker is refused even if nothing is missing and its lock was not asked for."""
     if finding.cause is FindingCause.LIVE_BROKER and not dry_run:
         is_asked = any(each.boundaries and each.source.log_dir.path == finding.path for each in plan.partitions)
-        return finding if is_asked else replace(finding, code="refused", severity=Severity.REFUSED, message=HELD)
+        if is_asked:
+            return finding
+        return replace(finding, code="refused", severity=Severity.REFUSED, message=HELD)
     is_new_broker = finding.cause is FindingCause.NOTHING_FOUND and _is_new_broker(plan.request, run)
     is_no_concern = finding.cause is FindingCause.WITHOUT_CONCERN or is_new_broker
     return replace(finding, severity=Severity.NOTE) if is_no_concern else finding

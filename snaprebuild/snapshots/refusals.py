@@ -68,7 +68,9 @@ def reason_of_deletion(directory: str, next_base_offset: int, run: Run) -> Refus
         source = opened_partition(directory, run)
     except (UsageError, RefusedError, ReadFailedError):
         return RefusalReason.GONE
-    return RefusalReason.BELOW_LOG_START if is_below_log_start(source, next_base_offset) else RefusalReason.CHANGED
+    if is_below_log_start(source, next_base_offset):
+        return RefusalReason.BELOW_LOG_START
+    return RefusalReason.CHANGED
 
 
 def is_below_log_start(source: PartitionSource, next_base_offset: int) -> bool:

@@ -22,8 +22,7 @@ from snaprebuild.snapshots.rebuild.preflight import with_preflight
 from snaprebuild.snapshots.rebuild.rebuild_result import PartitionResult, RebuildResult
 from snaprebuild.snapshots.rebuild.run import rebuild
 from snaprebuild.snapshots.receipts.receipt_lines import SetAsideAnnounced, WriteAnnounced, WriteEvent
-from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import Run, current_time_ms
 from snaprebuild.snapshots.source.broker_properties import log_dirs_of
 from snaprebuild.snapshots.staging.faulty_snapshots import faulty_snapshots
 from snaprebuild.snapshots.staging.resume import is_disproved, is_resumed, owner_of_segments, plan_path, resume_staging, staging
@@ -233,7 +232,9 @@ def _not_staged(result: PartitionResult) -> NotStaged | None:
     failed = [each.offset for each in result.boundaries if each.action in NOT_DONE]
     refused = [offset for offset, reason in plan.not_planned if reason.may_be_needed]
     offsets = tuple(sorted({*failed, *refused}))
-    return NotStaged(path=plan.path, offsets=offsets) if offsets or plan.fault is not None else None
+    if offsets or plan.fault is not None:
+        return NotStaged(path=plan.path, offsets=offsets)
+    return None
 
 
 def _checked(snapshot: StagedSnapshot, target: str) -> StagedSnapshot:

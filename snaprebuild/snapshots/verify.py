@@ -15,9 +15,8 @@ from snaprebuild.findings import IN_FLUX, Finding, FindingCause, Severity, findi
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, VerifiedSnapshot, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock
-from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
+from snaprebuild.snapshots.engine.crosscheck import LaterProducers, ListedDifferences
 from snaprebuild.snapshots.engine.first_snapshot import wrong_by_the_log
-from snaprebuild.snapshots.engine.later_producers import LaterProducers
 from snaprebuild.snapshots.engine.log_facts import above_log_end, known_log_end
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, source_replay
 from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, Progress, ReplayTask, TaskOutcome

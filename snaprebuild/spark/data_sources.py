@@ -54,7 +54,7 @@ from snaprebuild.spark.selected_files import (
 )
 from snaprebuild.spark.source_options import SourceOptions, existing_paths
 from snaprebuild.storage.partition_dir import PartitionDir
-from snaprebuild.typed_paths import did_you_mean
+from snaprebuild.typed_paths import with_meant
 
 __all__ = ["BatchHeaders", "KafkaRecords", "ProducerSnapshots"]
 
@@ -282,10 +282,8 @@ class TableSource(DataSource):
         names = schema.fieldNames()
         for name in names:
             if name not in self.whole.names:
-                meant = did_you_mean(name, self.whole.names)
-                raise UsageError(
-                    f"{self.name()} has no column {name!r}: it has {', '.join(self.whole.names)}{'; ' if meant else ''}{meant}"
-                )
+                message = f"{self.name()} has no column {name!r}: it has {', '.join(self.whole.names)}"
+                raise UsageError(with_meant(message, name, self.whole.names))
         columns = pa.schema([self.whole.field(name) for name in names])
         if ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema) != ddl(columns):
             raise UsageError(f"columns of {self.name()} have the types {ddl(columns)}")

@@ -18,7 +18,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.store import S3Settings
 from snaprebuild.storage.store_path import StorePath, path_of
-from snaprebuild.typed_paths import did_you_mean
+from snaprebuild.typed_paths import with_meant
 
 __all__ = [
     "MODES",
@@ -94,10 +94,8 @@ class SourceOptions:
         columns = listed_names(options.get("columns"))
         for name in columns:
             if name not in whole.names:
-                meant = did_you_mean(name, whole.names)
-                raise UsageError(
-                    f"option columns: expected some of {', '.join(whole.names)}, found {name!r}{'; ' if meant else ''}{meant}"
-                )
+                message = f"option columns: expected some of {', '.join(whole.names)}, found {name!r}"
+                raise UsageError(with_meant(message, name, whole.names))
         offset_from = number_option(options, "offsetFrom")
         offset_to = number_option(options, "offsetTo")
         tasks = positive_option(options, "numPartitions")
@@ -134,8 +132,7 @@ def check_option_names(options: Mapping[str, str], known: Sequence[str]) -> None
     unknown = sorted(name for name in options if name.lower().removeprefix(OF_TABLE) not in names)
     if unknown:
         name = unknown[0].removeprefix(OF_TABLE)
-        meant = did_you_mean(name, known[2:])
-        raise UsageError(f"option {name} is not known: {', '.join(known[2:])} are{'; ' if meant else ''}{meant}")
+        raise UsageError(with_meant(f"option {name} is not known: {', '.join(known[2:])} are", name, known[2:]))
 
 
 def paths_option(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -159,9 +156,8 @@ def mode_option(options: Mapping[str, str]) -> str:
     """
     mode = options.get("mode", MODES[0]).upper()
     if mode not in MODES:
-        meant = did_you_mean(mode, MODES)
-        wrong = f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}"
-        raise UsageError(f"{wrong}{'; ' if meant else ''}{meant}")
+        message = f"option mode: expected one of {', '.join(MODES)}, found {options['mode']!r}"
+        raise UsageError(with_meant(message, mode, MODES))
     return mode
 
 

@@ -185,7 +185,9 @@ class PartitionDir:
         """The segment with this base offset, if there is one."""
         index = bisect.bisect_left(self.segments, base_offset, key=lambda segment: segment.base_offset)
         segment = self.segments[index] if index < len(self.segments) else None
-        return segment if segment is not None and segment.base_offset == base_offset else None
+        if segment is not None and segment.base_offset == base_offset:
+            return segment
+        return None
 
     def base_offset_after(self, index: int) -> int | None:
         """Base offset of the segment after the one with this index; None for the last one."""
@@ -467,7 +469,9 @@ class _Sorter:
 
     def _name_of_file(self, entry: Entry | None) -> str | None:
         """The name of an index; None without one, and for what is no regular file."""
-        return entry.name if entry is not None and self._is_file(entry) else None
+        if entry is not None and self._is_file(entry):
+            return entry.name
+        return None
 
     def _listed(self, ending: str) -> Iterator[tuple[int, ListedFile]]:
         """Files of one kind by offset, with identity and owner. Equal digits are equally long, so their order is that of the offsets."""

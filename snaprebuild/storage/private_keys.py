@@ -39,7 +39,9 @@ def _decrypted_data_key(private_key: PrivateKey, key: EncryptedKey) -> DataKey:
 def split_private_key(text: str) -> tuple[str | None, str]:
     """``NAME=FILE`` or ``FILE`` as (name or None, file). A text with a slash before its first ``=`` is a file."""
     name, equals, path = text.partition("=")
-    return (name, path) if equals and "/" not in name else (None, text)
+    if equals and "/" not in name:
+        return (name, path)
+    return (None, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from formats.remote.aiven_key import AivenObject
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import AivenObject, LocalTierFile
 from snaprebuild.errors import RefusedError
 from snaprebuild.published import Natural, Part, Seconds
 from snaprebuild.storage.remote.listing import CopyObjects, TierLayout

@@ -184,7 +184,9 @@ class RemoteLog:
         state = self._epochs.get(epoch)
         segment_id = None if state is None else state.at(offset)
         segment = None if segment_id is None else self.segments.get(segment_id)
-        return None if segment is None or offset > epoch_end_offset(segment, epoch) else segment
+        if segment is None or offset > epoch_end_offset(segment, epoch):
+            return None
+        return segment
 
     def listed(self, epoch: int) -> Iterator[RemoteSegment]:
         """Every copy that holds records of an epoch, whatever its state, by start offset (``listRemoteLogSegments``)."""

@@ -29,9 +29,8 @@ from formats.partition.offset_index import OFFSET_INDEX_ENTRY
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.time_index import TIME_INDEX_ENTRY
 from formats.remote.aiven_encryption import ENCRYPTION_BYTES
-from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import AivenObject, LocalTierFile, parse_aiven_key
 from formats.remote.remote_log_metadata import (
     RemoteSegment,
     RemoteSegmentId,
@@ -157,6 +156,7 @@ class RemoteCopy:
         record: of the metadata log; None without one.
         unanswered: why a request for objects that the listing lacks had no answer; None if there was an answer, or no need to ask.
         is_gone: an object of it was deleted after the store was listed.
+        is_all_gone: the store was asked after the listing, and has none of its objects any more.
         facts: of the objects; ``UNREAD`` as long as they were not read.
         segment_bytes: size of the segment; None if unknown.
         end_offset: last offset; None if unknown.
@@ -174,6 +174,7 @@ class RemoteCopy:
     record: RemoteSegment | None = None
     unanswered: str | None = None
     is_gone: bool = False
+    is_all_gone: bool = False
     facts: CopyFacts = UNREAD
     segment_bytes: int | None = None
     end_offset: int | None = None
@@ -221,7 +222,9 @@ class RemoteCopy:
 
 
 def _time_or_none(value: int | None) -> int | None:
-    return None if value is None or value < 0 else value
+    if value is None or value < 0:
+        return None
+    return value
 
 
 def was_not_handed_out(error: FormatError | ReadFailedError) -> bool:
@@ -397,7 +400,9 @@ def json_member(value: Any, *path: str) -> Any:
 
 
 def _time(value: object) -> int | None:
-    return value if type(value) is int and -1 <= value < 2**63 else None
+    if type(value) is int and -1 <= value < 2**63:
+        return value
+    return None
 
 
 def _is_offset(value: object, least: int) -> bool:
@@ -430,7 +435,6 @@ class RemotePartition:
         findings: about copies that cannot be read.
         reads: reads the objects in place of the store of ``base``; None for that one.
         deleted_meanwhile: start offsets of the copies that were deleted since the store was listed, and were left out.
-        known_gone: segment ids of the listed copies of which the store was asked, and has no object any more.
     """
 
     id: TopicIdPartition
@@ -445,7 +449,6 @@ class RemotePartition:
     findings: tuple[Finding, ...] = ()
     reads: ReadStore | None = None
     deleted_meanwhile: list[int] = field(default_factory=list)
-    known_gone: set[bytes] = field(default_factory=set)
 
     @property
     def objects(self) -> ReadPath:
@@ -487,7 +490,9 @@ class RemotePartition:
     @property
     def reported_lost(self) -> list[bytes]:
         """Segment ids of the copies that lack objects and that ``findings`` counts, so that no other finding is about one of them."""
-        return [each.segment_id for each in self.incomplete if each.record is not None] if self.findings else []
+        if self.findings:
+            return [each.segment_id for each in self.incomplete if each.record is not None]
+        return []
 
     def complete_copy(self, segment: RemoteSegment) -> RemoteCopy:
         """The copy of a record, with all objects that it needs.
@@ -632,8 +637,7 @@ class RemotePartition:
 
     def _is_deleted(self, copy: RemoteCopy) -> bool:
         """Whether the store has no object of a copy that was listed. False if it does not answer."""
-        if copy.segment_id in self.known_gone:
-            copy.is_gone = True
+        if copy.is_all_gone:
             return True
         objects = copy.objects.by_kind.values()
         try:
@@ -642,7 +646,7 @@ class RemotePartition:
             return False
         if is_deleted:
             copy.is_gone = True
-            self.known_gone.add(copy.segment_id)
+            copy.is_all_gone = True
         return is_deleted
 
     def deleted_findings(self) -> list[Finding]:
@@ -662,7 +666,7 @@ class RemotePartition:
             findings: about this partition, after ``leave_out_deleted`` was called for what could not be read.
         """
         listed = [each for each in self.copies.values() if each.objects.by_kind and self.may_be_live(each)]
-        if not listed or any(each.segment_id not in self.known_gone for each in listed):
+        if not listed or not all(each.is_all_gone for each in listed):
             return list(findings)
         have = "copy is" if len(listed) == 1 else f"{len(listed)} copies are"
         message = f"its {have} gone since the store was listed: the topic may have been deleted"

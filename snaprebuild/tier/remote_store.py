@@ -17,9 +17,8 @@ from formats.errors import FormatError
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.file_names import DirectoryForm
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
-from formats.remote.aiven_key import AivenKey, AivenObject, aiven_key, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
-from formats.remote.local_tier_name import LocalTierFile, LocalTierName
+from formats.remote.object_names import AivenKey, AivenObject, LocalTierFile, LocalTierName, aiven_key, parse_aiven_key
 from formats.remote.remote_log_metadata import (
     METADATA_TOPIC,
     RemoteSegment,
@@ -612,7 +611,9 @@ def _topic_of_manifest(root: StorePath, copy: CopyObjects) -> str | None:
     if json_member(metadata, *PARTITION_MEMBERS, "topicId") not in (None, topic_id):
         return None  # of another topic: ``copy_facts`` finds it
     topic = json_member(metadata, *PARTITION_MEMBERS, "topicPartition", "topic")
-    return topic if isinstance(topic, str) and topic and (key is None or key.topic.endswith(topic)) else None
+    if isinstance(topic, str) and topic and (key is None or key.topic.endswith(topic)):
+        return topic
+    return None
 
 
 def read_remote_logs(paths: Sequence[str], stores: S3Settings, cluster_id: str | None = None) -> tuple[RemoteLogs, list[Finding]]:

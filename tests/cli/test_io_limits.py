@@ -15,13 +15,15 @@ from typer.testing import CliRunner
 from snaprebuild.cli.main import app
 from snaprebuild.storage.io_limits import policy
 from snaprebuild.storage.io_limits.policy import (
+    IDLE,
     NO_IO_LIMITS,
     RATE_WITH_BROKER_BYTES,
     WORKER_BYTES,
     IoLimits,
+    SchedulingClass,
     current_limits,
+    scheduling_class,
 )
-from snaprebuild.storage.io_limits.process import IDLE, SchedulingClass, scheduling_class
 from snaprebuild.storage.local.segment_file import SegmentFile
 
 CLOCK = ("--as-of", "2026-11-20", "--expiration-ms", "604800000")

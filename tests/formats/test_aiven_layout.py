@@ -19,8 +19,8 @@ from formats.errors import BadLengthError, BadValueError, BadVersionError, Forma
 from formats.limits import CHUNKS_MAX
 from formats.partition.partition_metadata import uuid_from_text
 from formats.remote.aiven_encryption import DataKey, PrivateKey
-from formats.remote.aiven_key import AivenObject, aiven_key, parse_aiven_key
 from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest, write_aiven_manifest
+from formats.remote.object_names import AivenObject, aiven_key, parse_aiven_key
 
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
 PRIVATE_KEY = PrivateKey.of_pem((AIVEN / "keys" / "key1.private.pem").read_bytes())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import GeneratedLog, batch_of, header_of, message_of
 
 from formats.checksum import crc32c_reference
-from formats.log import batch_rows
+from formats.log import batch_headers
 
 
 def log_of(sizes: list[int]) -> GeneratedLog:
@@ -48,7 +48,7 @@ def test_any_changed_bytes(changes: dict[int, int]) -> None:
 
 def test_right_checksums_take_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the fast way would be right only because the plain way always follows."""
-    monkeypatch.setattr(batch_rows, "_bad_one_by_one", lambda *_: pytest.fail("one by one"))
+    monkeypatch.setattr(batch_headers, "_bad_one_by_one", lambda *_: pytest.fail("one by one"))
     assert read_fast(segment(LOG.data), check_crc=True).bad_crc == []
 
 

@@ -33,7 +33,7 @@ from formats.partition import (
     time_index,
     transaction_index,
 )
-from formats.remote import aiven_encryption, aiven_key, aiven_manifest, local_tier_name, remote_log_metadata, upload_claim
+from formats.remote import aiven_encryption, aiven_manifest, object_names, remote_log_metadata, upload_claim
 
 HEALTHY = FIXTURES / "damaged" / "healthy"
 AIVEN = FIXTURES / "aiven-layout" / "plain" / "store"
@@ -225,8 +225,8 @@ def _names(data: bytes) -> None:
     for parse in (
         file_names.parse_file_name,
         file_names.parse_partition_dir_name,
-        local_tier_name.parse_local_tier_name,
-        aiven_key.parse_aiven_key,
+        object_names.parse_local_tier_name,
+        object_names.parse_aiven_key,
         upload_claim.parse_claim_key,
         file_kind.kind_of_name,
     ):

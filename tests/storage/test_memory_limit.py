@@ -6,8 +6,7 @@ import sys
 import pytest
 from budgets import first_of
 
-from snaprebuild.storage.io_limits.policy import WORKER_BYTES, IoLimits
-from snaprebuild.storage.io_limits.process import ROOM_BYTES_MIN
+from snaprebuild.storage.io_limits.policy import ROOM_BYTES_MIN, WORKER_BYTES, IoLimits
 
 MIB = 1 << 20
 
@@ -15,7 +14,7 @@ GROWS = """
 import resource, sys
 import numpy as np
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
-from snaprebuild.storage.io_limits.process import held_bytes
+from snaprebuild.storage.io_limits.policy import held_bytes
 before = resource.getrlimit(resource.RLIMIT_DATA)
 held, first = [], held_bytes()
 most = first

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from snaprebuild.storage.io_limits.process import SchedulingClass, scheduling_class
+from snaprebuild.storage.io_limits.policy import SchedulingClass, scheduling_class
 
 PRINTS = """
 import json
 from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
-from snaprebuild.storage.io_limits.process import scheduling_class
+from snaprebuild.storage.io_limits.policy import scheduling_class
 open_ = IoLimits(adapts_to_broker=True, priority_is_automatic=True)
 seen = [tuple(scheduling_class())]
 with limited_io(open_) as limits:

@@ -11,9 +11,8 @@ from budgets import by_turns
 from manifests import FIXTURES
 
 from formats.log.batch_headers import BytesSegment
-from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import AivenManifest, Chunks
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import AivenObject, LocalTierFile
 from snaprebuild.storage.local.store import LocalStore
 from snaprebuild.storage.remote import store as tier_store
 from snaprebuild.storage.remote.store import CachedManifest, TierStore

@@ -27,7 +27,7 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     def set_to(moment_ms: int) -> None:
         now[0] = moment_ms
 
-    monkeypatch.setattr("snaprebuild.snapshots.run_record.time", SimpleNamespace(time=read))
+    monkeypatch.setattr("snaprebuild.snapshots.run.time", SimpleNamespace(time=read))
     return set_to
 
 

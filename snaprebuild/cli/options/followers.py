@@ -147,7 +147,9 @@ class LookupTime(WholeNumber):
     def hint(self, text: str) -> str:
         """Ends the sentence about a text that is none: the number of a place that Kafka's tool takes by its name, or the unit."""
         number = {"latest": -1, "earliest": -2, "max-timestamp": -3}.get(text)
-        return f"; {text} is {number}" if number is not None else "; a time is in milliseconds since 1970"
+        if number is not None:
+            return f"; {text} is {number}"
+        return "; a time is in milliseconds since 1970"
 
 
 class OffsetsOptions(ConfiguredOptions, frozen=True):

@@ -441,7 +441,9 @@ def _payload_text(data: bytes) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         text = ""
-    return text if text.isprintable() and (text or not data) else f"base64:{base64.b64encode(data).decode('ascii')}"
+    if text.isprintable() and (text or not data):
+        return text
+    return f"base64:{base64.b64encode(data).decode('ascii')}"
 
 
 def _control_text(type_name: str | None, type_id: int | None, value: ControlValue | None) -> str:

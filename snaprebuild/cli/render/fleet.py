@@ -21,7 +21,7 @@ from snaprebuild.documents.fleet import Fleet, FleetTotals, Outcomes, UnhealthyP
 from snaprebuild.findings import first_of, pluralize
 from snaprebuild.published import members_of_base
 from snaprebuild.shell_words import option_words
-from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.run import run_record
 from snaprebuild.storage.partition_names import named
 
 __all__ = ["FleetView"]

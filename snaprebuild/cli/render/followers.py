@@ -270,7 +270,9 @@ class FollowerCheckView(View):
 def _audit_words(check: ReplicaCheck, status: Status) -> list[str]:
     """The audit, where something is wrong in remote storage, which no repair of a replica changes; no words if nothing is."""
     is_wrong = any(replica.has_wrong_remote for replica in check.replicas)
-    return ["tier", "audit", *given_words(*COPIES)] if is_wrong or status.damaged else []
+    if is_wrong or status.damaged:
+        return ["tier", "audit", *given_words(*COPIES)]
+    return []
 
 
 # ---------------------------------------------------------------------------------------------------------------- follower repair

@@ -22,7 +22,7 @@ from snaprebuild.inspect.hang_reasons import HangReason, TransactionEvidence
 from snaprebuild.inspect.kafka_transactions_tool import find_hanging_command
 from snaprebuild.inspect.transaction_model import OngoingTransaction, PartitionTransactions
 from snaprebuild.inspect.transactions import TransactionsResult
-from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.run import run_record
 
 __all__ = ["DiffView", "ExplainView", "TransactionsView"]
 

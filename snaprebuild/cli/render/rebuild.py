@@ -615,7 +615,9 @@ def _after_no_file(result: RebuildResult, *, is_given_up: bool) -> Sequence[str]
         return _after_nothing(result.plan)
     if not result.plan.request.destination.is_for_broker:
         # All that was asked for is there.
-        return ["verify", *judged_words(result.plan.request)] if result.status.wrong or result.status.suspect else []
+        if result.status.wrong or result.status.suspect:
+            return ["verify", *judged_words(result.plan.request)]
+        return []
     return ["verify", *judged_words(result.plan.request)]
 
 

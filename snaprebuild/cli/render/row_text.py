@@ -75,7 +75,9 @@ class RowText(msgspec.Struct, frozen=True):
 def _same_in_all(column: Sequence[Any] | np.ndarray | Words) -> bytes | None:
     """The text of a column whose rows are all alike, or None."""
     if isinstance(column, Words):
-        return column.word(0).encode("ascii") if bool((column.codes == column.codes[0]).all()) else None
+        if bool((column.codes == column.codes[0]).all()):
+            return column.word(0).encode("ascii")
+        return None
     if isinstance(column, np.ndarray):
         alike = bool((column == column[0]).all())
     else:

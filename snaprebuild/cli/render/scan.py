@@ -14,7 +14,7 @@ from snaprebuild.cli.render.scan_table import print_boundaries, print_scan, scan
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.documents.scan import Scan
 from snaprebuild.findings import exit_code_of
-from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.run import run_record
 from snaprebuild.snapshots.scan.scan_parts import (
     BlockerCount,
     BrokerSettings,
@@ -215,7 +215,9 @@ def _partition(partition: PartitionScan, shutdown: Shutdown, fates: Sequence[Fat
 
 def _leader_epoch_start(partition: PartitionScan) -> int | None:
     epochs = partition.facts.leader_epochs
-    return None if partition.leader_epoch is None or not epochs else epochs[-1].start_offset
+    if partition.leader_epoch is None or not epochs:
+        return None
+    return epochs[-1].start_offset
 
 
 def _high_watermark(partition: PartitionScan) -> int | None:

@@ -6,9 +6,9 @@ import sys
 from collections import Counter
 
 from snaprebuild.broker.fates import FateKind
-from snaprebuild.cli.answer import SELECTION, given_words, none_read
+from snaprebuild.cli.answer import SELECTION, given_words
 from snaprebuild.cli.printing import is_verbose, print_table, print_text
-from snaprebuild.cli.render.status import answer_lines, can_write, next_of_status, note_sentences, snapshot_counts
+from snaprebuild.cli.render.status import answer_lines, can_write, next_of_status, note_sentences, nothing_read, snapshot_counts
 from snaprebuild.cli.table import ROWS_MAX, printable
 from snaprebuild.cli.value_text import labels_of, shown, size_text, time_text
 from snaprebuild.cli.view import Answer
@@ -75,8 +75,7 @@ def scan_answer(result: ScanResult, now_ms: int) -> Answer:
     status = result.status
     findings = result.findings
     if not result.partitions and not status.concerns:
-        answer, following = none_read(findings, are_named=True)
-        return answer_lines(status, findings, [answer.rstrip(".")], []), following
+        return nothing_read(findings, status)
     affected = sum(each.totals.missing > 0 for each in result.partitions)
     heads = snapshot_counts(status, len(result.partitions), affected, is_incomplete=bool(unread_paths(findings)))
     stuck = _stuck_text(result)
@@ -393,7 +392,9 @@ def _attempt_lines(partition: PartitionScan) -> list[str]:
 
 def _before_text(attempt: NextAttempt) -> str:
     count = attempt.uploads_before
-    return f"once {pluralize(count, 'segment has', 'segments have')} gone up before it, " if count else ""
+    if count:
+        return f"once {pluralize(count, 'segment has', 'segments have')} gone up before it, "
+    return ""
 
 
 def _end(partition: PartitionScan) -> str:

@@ -12,7 +12,7 @@ from snaprebuild.cli.value_text import time_text
 from snaprebuild.documents import common as doc
 from snaprebuild.findings import pluralize
 from snaprebuild.replay.difference import Comparison
-from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.run import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_names import names_of

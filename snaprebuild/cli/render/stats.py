@@ -126,7 +126,9 @@ def _live(totals: StatisticsSums, result: StatsResult) -> int:
 
 def _snapshots_bytes(totals: StatisticsSums, entries: int) -> int:
     """Bytes of one snapshot in each partition, with this many entries in total."""
-    return (totals.partitions - 1) * snapshot_size(0) + snapshot_size(entries) if totals.partitions else 0
+    if totals.partitions:
+        return (totals.partitions - 1) * snapshot_size(0) + snapshot_size(entries)
+    return 0
 
 
 def _codecs(facts: BatchFacts) -> dict[str, int]:

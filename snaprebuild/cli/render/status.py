@@ -14,8 +14,7 @@ from formats.partition.file_names import snapshot_file_name
 from snaprebuild.broker.fates import FateKind
 from snaprebuild.broker.remote_readiness import NOT_READY_ADVICE, not_ready_text
 from snaprebuild.broker.status import FateGroup, Status, StatusCounts, status_of
-from snaprebuild.cli.answer import none_read
-from snaprebuild.cli.findings_text import changed_meanwhile, concern_text, failed_and_damaged, skipped_text, unread_text
+from snaprebuild.cli.answer import changed_meanwhile, concern_text, failed_and_damaged, none_read, skipped_text, unread_text
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer
@@ -155,10 +154,15 @@ def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomp
     return [whole, missing, ", ".join([*none, *_counts(status)]), ", ".join([*none, *_brief_counts(status)])]
 
 
-def nothing_read(findings: Sequence[Finding]) -> Answer:
-    """The answer without a partition: ``none_read`` after what could not be read."""
-    text, following = none_read(findings)
-    return judgement_lines(findings, text.removesuffix(".")), following
+def nothing_read(findings: Sequence[Finding], status: Status = NOTHING_COUNTED) -> Answer:
+    """The answer without a partition: ``none_read`` after what could not be read.
+
+    Args:
+        findings: of the command.
+        status: its counts, which say what the findings are about; without them ``none_read`` does.
+    """
+    text, following = none_read(findings, are_named=status is not NOTHING_COUNTED)
+    return answer_lines(status, findings, [text.removesuffix(".")], []), following
 
 
 def judgement_lines(findings: Sequence[Finding], text: str, tail: str = "") -> str:
@@ -297,7 +301,9 @@ def _also(counts: Sequence[str]) -> str:
 
 def _first_sentence(status: Status, cut: Cut) -> str:
     concerns = status.concerns
-    return fate_sentence(concerns[0], cut) if concerns else not_ready_text(status.topics_without_id)
+    if concerns:
+        return fate_sentence(concerns[0], cut)
+    return not_ready_text(status.topics_without_id)
 
 
 def _counts(status: Status) -> list[str]:

@@ -18,7 +18,7 @@ from snaprebuild.documents import tier as doc
 from snaprebuild.findings import Finding, pluralize
 from snaprebuild.replay.window import Clock
 from snaprebuild.shell_words import program_command, shell_word
-from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.run import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
@@ -208,7 +208,9 @@ class TierAuditView(View):
         selected = given_words(*COPIES)
         if not audit.level.replays_everything:
             # Which of them are wrong, and what is right, all segments show.
-            return ["tier", "audit", *selected] if status.wrong or status.suspect or status.unproven else []
+            if status.wrong or status.suspect or status.unproven:
+                return ["tier", "audit", *selected]
+            return []
         if not status.wrong:
             left = 0 if audit.ledger is None else audit.ledger.due_segments
             if left:
@@ -353,7 +355,9 @@ class TierRepairView(View):
             return ["tier", "repair", *repeated_words("dry_run")]
         if actions & {RepairAction.REPAIRED, RepairAction.UNKNOWN}:
             return ["tier", "audit", *given_words(*COPIES)]
-        return AGAIN if self._repair.needs_permission or RepairAction.REFUSED in actions else []
+        if self._repair.needs_permission or RepairAction.REFUSED in actions:
+            return AGAIN
+        return []
 
     def print_table(self) -> None:
         ids = _id_labels((each.remote.id.topic, uuid_to_text(each.remote.id.topic_id)) for each in self._repair.audit.partitions)

@@ -142,7 +142,9 @@ class TierMetadataView(View):
             return Advice("before records are written, give what stderr lists for each partition")
         if not records.writes:
             has_records = bool(records.written_copies) and not self._only_compares
-            return Advice("name where they go: --records-file, --log-dirs or --produce-to") if has_records else []
+            if has_records:
+                return Advice("name where they go: --records-file, --log-dirs or --produce-to")
+            return []
         if self._output.dry_run:
             return self._after_dry_run()
         if self._writes_file:

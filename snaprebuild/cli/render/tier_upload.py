@@ -9,7 +9,7 @@ from typing import TypedDict
 import msgspec
 
 from formats.partition.partition_metadata import uuid_text_or_none, uuid_to_text
-from formats.remote.aiven_key import AivenObject, aiven_key
+from formats.remote.object_names import AivenObject, aiven_key
 from formats.remote.upload_claim import UploadClaim
 from snaprebuild.cli.answer import EXPIRY, given_words, repeated_words, selects_nothing
 from snaprebuild.cli.printing import print_table, print_text

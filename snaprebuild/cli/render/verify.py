@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict
 
-from snaprebuild.cli.answer import SELECTION, expiry_words, given_words, none_read
+from snaprebuild.cli.answer import SELECTION, expiry_words, given_words
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.shared_parts import cache_use, excused_text, inputs_of, needs_of
 from snaprebuild.cli.render.status import (
@@ -17,6 +17,7 @@ from snaprebuild.cli.render.status import (
     forgetful_text,
     is_stray,
     next_of_status,
+    nothing_read,
     snapshot_counts,
     waiting_text,
 )
@@ -27,7 +28,7 @@ from snaprebuild.cluster.judged_verify import JudgedVerify
 from snaprebuild.documents.verify import VerifiedPartition, Verify, VerifyTotals
 from snaprebuild.findings import deleted_text, pluralize, unread_paths
 from snaprebuild.replay.difference import DifferenceKind, EntryDifference, VerifiedSnapshot
-from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.run import run_record
 from snaprebuild.snapshots.verify import PartitionVerdict, VerifyResult
 
 __all__ = ["VerifyView"]
@@ -71,8 +72,7 @@ class VerifyView(View):
         status = self._judged.status
         findings = self._judged.findings
         if not result.partitions and not status.concerns:
-            answer, following = none_read(findings, are_named=True)
-            return answer_lines(status, findings, [answer.rstrip(".")], []), following
+            return nothing_read(findings, status)
         totals = _statuses(each for verdict in result.partitions for each in verdict.outcome.snapshots)
         compared = f"{pluralize(len(result.partitions), 'partition')}: {counts_text(totals) or 'no snapshot'}"
         wrong = f"{pluralize(status.wrong, 'snapshot is', 'snapshots are')} proven wrong" if status.wrong else ""

@@ -21,7 +21,7 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Severity
 from snaprebuild.snapshots.before_start import prepare_log_dirs
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import current_time_ms
 from snaprebuild.snapshots.source.source import open_source
 from snaprebuild.storage.store import absolute, is_object
 from snaprebuild.typed_paths import absent_text

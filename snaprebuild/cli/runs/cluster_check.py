@@ -10,7 +10,7 @@ from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.quorum.check import check_quorum
 from snaprebuild.cluster.quorum.rules import Followers
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import current_time_ms
 
 __all__ = ["run_cluster_check"]
 

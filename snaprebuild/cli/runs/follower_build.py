@@ -11,8 +11,7 @@ from snaprebuild.cli.options.followers import FollowerBuildOptions
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.render.followers import FollowerBuildView
-from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, check_order, key_files, open_tier
+from snaprebuild.cli.runs.remote_storage import announced, check_order, configured_store, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_facts, run_of
 from snaprebuild.cli.runs.sources import partition_named, selection_of, topic_ids_of
 from snaprebuild.cli.verb import OutputOptions

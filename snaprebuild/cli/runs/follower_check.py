@@ -8,8 +8,7 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.followers import FollowerCheckOptions
 from snaprebuild.cli.options.remote_storage import RemoteLevel
 from snaprebuild.cli.render.followers import FollowerCheckView
-from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, check_order, key_files, open_tier
+from snaprebuild.cli.runs.remote_storage import announced, check_order, configured_store, key_files, open_tier
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import open_selected, selection_of
 from snaprebuild.cli.verb import MeasuredOutput

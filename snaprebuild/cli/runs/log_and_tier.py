@@ -5,8 +5,7 @@ from __future__ import annotations
 from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import ConfiguredOptions
-from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import check_order, store_access
+from snaprebuild.cli.runs.remote_storage import check_order, configured_store, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.errors import UsageError

@@ -13,7 +13,7 @@ from snaprebuild.cli.view import View
 from snaprebuild.cluster.scan_producer_ids import with_producer_ids
 from snaprebuild.cluster.scan_storage import with_metadata_logs
 from snaprebuild.errors import UsageError
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import current_time_ms
 from snaprebuild.snapshots.scan.scan import scan_source
 from snaprebuild.snapshots.scan.scan_parts import ScanRequest
 

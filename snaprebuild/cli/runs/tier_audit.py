@@ -14,10 +14,15 @@ from snaprebuild.cli.options.reading import EngineOptions
 from snaprebuild.cli.options.remote_storage import TierAuditOptions
 from snaprebuild.cli.render.tier import TierAuditView
 from snaprebuild.cli.runs.engine_choice import engine_of
-from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, check_outside_store, key_files, opened_ledger
+from snaprebuild.cli.runs.remote_storage import (
+    announced,
+    check_outside_store,
+    configured_store,
+    key_files,
+    opened_ledger,
+    running_topic,
+)
 from snaprebuild.cli.runs.run_settings import clock_at, run_of, stores_of
-from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View

@@ -11,10 +11,8 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.remote_storage import TierInventoryOptions
 from snaprebuild.cli.render.tier import TierInventoryView
-from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import check_outside_store, store_access
+from snaprebuild.cli.runs.remote_storage import check_outside_store, configured_store, running_topic, store_access
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
-from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View

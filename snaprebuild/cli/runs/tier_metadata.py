@@ -9,10 +9,8 @@ from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.metadata import check_metadata
 from snaprebuild.cli.options.tier_metadata import TierMetadataOptions, custom_fields_of
 from snaprebuild.cli.render.tier_metadata import MetadataOutput, TierMetadataView
-from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import check_outside_store, key_files, store_access
+from snaprebuild.cli.runs.remote_storage import check_outside_store, configured_store, key_files, running_topic, store_access
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
-from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.runs.upload_inputs import announcing
 from snaprebuild.cli.verb import OutputOptions
@@ -21,7 +19,7 @@ from snaprebuild.cluster.scan_storage import SNAPSHOTS_ALONE, local_start_concer
 from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.receipts.directory_receipt import TOPIC_FORM, DirectoryReceipt
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
-from snaprebuild.snapshots.run_record import run_record
+from snaprebuild.snapshots.run import run_record
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.tier.expiration import ExpectedDeletion

@@ -6,10 +6,16 @@ from snaprebuild.cli.file_kinds import check_directories
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
-from snaprebuild.cli.runs.plugin_config import configured_store
-from snaprebuild.cli.runs.remote_storage import announced, check_outside_store, key_files, opened_ledger, store_access
+from snaprebuild.cli.runs.remote_storage import (
+    announced,
+    check_outside_store,
+    configured_store,
+    key_files,
+    opened_ledger,
+    running_topic,
+    store_access,
+)
 from snaprebuild.cli.runs.run_settings import clock_at, run_of
-from snaprebuild.cli.runs.running_cluster import running_topic
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View

@@ -15,8 +15,7 @@ from snaprebuild.cli.options.remote_storage import UploadOptions
 from snaprebuild.cli.options.settings import CHUNK_SIZE_MAX
 from snaprebuild.cli.render.tier_upload import UploadView
 from snaprebuild.cli.runs import upload_inputs
-from snaprebuild.cli.runs.plugin_config import ConfiguredStore, configured_store
-from snaprebuild.cli.runs.remote_storage import check_order, check_outside_store
+from snaprebuild.cli.runs.remote_storage import ConfiguredStore, check_order, check_outside_store, configured_store
 from snaprebuild.cli.runs.run_settings import run_of, stores_of
 from snaprebuild.cli.runs.sources import selection_of, topic_ids_of
 from snaprebuild.cli.verb import OutputOptions
@@ -25,8 +24,7 @@ from snaprebuild.cluster.scan_storage import start_concerns
 from snaprebuild.errors import UsageError
 from snaprebuild.hooks import ReplayOptions
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
-from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import Run, current_time_ms
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
 from snaprebuild.storage.store import absolute
 from snaprebuild.storage.store_path import path_of

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Sequence
 
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.cli.options.common import quoted
-from snaprebuild.cli.runs.running_cluster import client_settings, servers_of
+from snaprebuild.cli.runs.remote_storage import client_settings, servers_of
 from snaprebuild.errors import UploadRefusedError, UsageError
 from snaprebuild.hooks import ReplayOptions, prepare_upload
 from snaprebuild.snapshots.destination.output_directory import check_output

@@ -80,7 +80,9 @@ class FleetResult:
 
     def elections(self) -> tuple[ElectionMoment, ...] | None:
         """The leaders to elect now and after each restart; None without a metadata log, because the replicas are then unknown."""
-        return elections_of(self.partitions, self.steps, risky=self.allows_risk) if self.has_metadata else None
+        if self.has_metadata:
+            return elections_of(self.partitions, self.steps, risky=self.allows_risk)
+        return None
 
     def outcomes(self) -> Counter[FleetOutcome]:
         """Count of partitions by outcome."""

@@ -390,7 +390,9 @@ class ImageFold(MetadataState):
     @property
     def open_transaction(self) -> OpenMetadataTransaction | None:
         """The transaction that has begun and not ended."""
-        return None if self._transaction is None else OpenMetadataTransaction(*self._transaction, len(self._held))
+        if self._transaction is None:
+            return None
+        return OpenMetadataTransaction(*self._transaction, len(self._held))
 
     def apply(self, record: ClusterMetadataRecord, offset: int) -> list[MetadataChange]:
         """Takes the next record.

@@ -436,7 +436,7 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run) -> HistoryRe
         meant = " or ".join(filter(None, (did_you_mean(each, names) for each in wanted if each not in names)))
         offsets = f"from offset {first_offset} to {fold.offset}" if fold.offset >= first_offset else f"below offset {first_offset}"
         text = f"nothing {offsets} mentions {_selection_text(question)}"
-        raise UsageError(f"{text}{'; ' if meant else ''}{meant}", path=log.path)
+        raise UsageError("; ".join(filter(None, (text, meant))), path=log.path)
     if question.selection is not None and not is_damaged:
         known = {f"{partition.topic}-{partition.partition}" for partition in timelines.partitions.values()}
         known.update(f"{topic.name}-{number}" for topic in fold.topics.values() for number in topic.partitions)

@@ -199,4 +199,6 @@ class FollowedImage:
         if log.first_base_offset is None or log.first_base_offset > following:
             return None
         is_there = self._position is not None and any(segment.base_offset == self._position.base_offset for segment in log.segments)
-        return log.walk_on(self._position) if is_there and self._position is not None else log.walk(following)
+        if is_there and self._position is not None:
+            return log.walk_on(self._position)
+        return log.walk(following)

@@ -259,12 +259,16 @@ class IsrHistory:
         if directory is not None and directory not in _NO_DIRECTORY:
             return frozenset((directory,))
         broker = self._brokers.get(broker_id)
-        return frozenset(broker.directories) if of_broker and broker is not None else frozenset()
+        if of_broker and broker is not None:
+            return frozenset(broker.directories)
+        return frozenset()
 
 
 def _gone(had: Iterable[str], broker: BrokerRegistration) -> tuple[str, ...]:
     """Directories that the broker has no more. One that registers none is of before KIP-858: nothing is known."""
-    return tuple(sorted(set(had) - set(broker.directories), key=uuid_from_text)) if broker.directories else ()
+    if broker.directories:
+        return tuple(sorted(set(had) - set(broker.directories), key=uuid_from_text))
+    return ()
 
 
 def _kind(before: PartitionRegistration, after: PartitionRegistration, broker_id: int) -> JoinKind:

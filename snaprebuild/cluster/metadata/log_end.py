@@ -108,7 +108,9 @@ def log_end_evidence(log: MetadataLog, end_offset: int, *, is_torn: bool) -> Log
 
 def _offset_of(name: str) -> int:
     file_name = parse_file_name(name)
-    return 0 if file_name is None or file_name.offset is None else file_name.offset
+    if file_name is None or file_name.offset is None:
+        return 0
+    return file_name.offset
 
 
 def _unclosed(log: MetadataLog, end_offset: int, snapshots: list[int], *, is_torn: bool) -> str | None:

@@ -54,7 +54,9 @@ def directory_text(directory_id: bytes) -> str:
 
 def directory_id_of(directory: str | None) -> bytes | None:
     """The 16 bytes of a registered directory; None for a name that is reserved, which is no directory."""
-    return None if directory is None or directory in _RESERVED_DIRECTORIES.values() else uuid_from_text(directory)
+    if directory is None or directory in _RESERVED_DIRECTORIES.values():
+        return None
+    return uuid_from_text(directory)
 
 
 class LeaderRecoveryState(StrEnum):

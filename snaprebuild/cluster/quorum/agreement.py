@@ -365,7 +365,9 @@ def contents(node: NodeFacts, nodes: Sequence[NodeFacts]) -> list[QuorumRuleResu
                 disputed.setdefault(id_, result)
     contradictions += disputed.values()
     is_held = all(contradiction.rule is not QuorumRule.K16 for contradiction in contradictions)
-    return [*contradictions, holds(QuorumRule.K16, path=node.log.path)] if is_held else contradictions
+    if is_held:
+        return [*contradictions, holds(QuorumRule.K16, path=node.log.path)]
+    return contradictions
 
 
 def _compared_with(

@@ -112,7 +112,9 @@ def _epoch_at(rows: np.ndarray, at: int) -> int:
 
 def epoch_before(offset: int, below: BatchBelow | None) -> int | None:
     """Epoch of the record before an offset, where a batch that holds it is known."""
-    return below.epoch if below is not None and below.last_offset >= offset - 1 else None
+    if below is not None and below.last_offset >= offset - 1:
+        return below.epoch
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +243,9 @@ class LogFacts:
         """Leader epoch of an offset; None if the log does not hold it."""
         at = bisect_right(self.batches.base_offset, offset) - 1
         is_missing = any(begin <= offset < end for begin, end in self.gaps)
-        return None if at < 0 or offset >= self.end_offset or is_missing else self.batches.epoch[at]
+        if at < 0 or offset >= self.end_offset or is_missing:
+            return None
+        return self.batches.epoch[at]
 
     @property
     def end_after_start(self) -> OffsetAndEpoch:

@@ -178,7 +178,9 @@ class MetadataLogModel:
         return self._above_start(bisect_right(self.checkpoints, timestamp_ms, key=lambda each: each.timestamp_ms) - 1)
 
     def _above_start(self, at: int) -> CheckpointOfLog | None:
-        return self.checkpoints[at] if at >= 0 and self.checkpoints[at].id.offset > self.start.offset else None
+        if at >= 0 and self.checkpoints[at].id.offset > self.start.offset:
+            return self.checkpoints[at]
+        return None
 
     def delete_before(self, checkpoint: OffsetAndEpoch) -> DeletedBefore | None:
         """Moves the start to where a checkpoint ends; does nothing and returns None if that is not allowed.
@@ -385,7 +387,9 @@ def _next(log: MetadataLogModel, cause: StartCause, reason: str) -> StartMove | 
     if len(log.checkpoints) < 2:
         return None
     advance = _moved(log, log.checkpoints[1], cause, reason)
-    return advance if advance is not None and (advance.deleted_segments or advance.deleted_checkpoints) else None
+    if advance is not None and (advance.deleted_segments or advance.deleted_checkpoints):
+        return advance
+    return None
 
 
 def advance_leader(

@@ -64,7 +64,9 @@ def effect_of_name(name: str) -> NameEffect:
         return NameEffect.NONE
     if not _is_number(name[: name.index(".")], 63):
         return NameEffect.REFUSED
-    return NameEffect.TAKEN_FOR_SEGMENT if name.endswith((".log", ".log.swap")) else NameEffect.REMOVED
+    if name.endswith((".log", ".log.swap")):
+        return NameEffect.TAKEN_FOR_SEGMENT
+    return NameEffect.REMOVED
 
 
 def _is_number(text: str, bits: int) -> bool:

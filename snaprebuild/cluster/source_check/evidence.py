@@ -270,7 +270,9 @@ class SourceEvidence(msgspec.Struct, frozen=True):
     @property
     def cluster_facts(self) -> MetadataEvidence:
         """The cluster's facts about the broker when it last ran; empty if ``unknown_reason`` has a reason."""
-        return _NOTHING_KNOWN if self.cluster is None or self.cluster.older is not None else self.cluster
+        if self.cluster is None or self.cluster.older is not None:
+            return _NOTHING_KNOWN
+        return self.cluster
 
     @property
     def by_records_so_far(self) -> SourceEvidence:

@@ -119,7 +119,7 @@ def with_later_batches(entries: np.ndarray | None, later: np.ndarray | None) -> 
         entries: of the snapshot; None without one.
         later: of the batches above it, in the order of the log; None if they were not read.
     """
-    from snaprebuild.snapshots.engine.later_producers import last_entries
+    from snaprebuild.snapshots.engine.crosscheck import last_entries
 
     batches = [each for each in (entries, later) if each is not None and len(each)]
     return last_entries(*batches) if batches else None

@@ -237,7 +237,9 @@ def change_partition(
         leader_epoch=partition.leader_epoch + is_new_epoch,
         leader_recovery_state=partition.leader_recovery_state if recovery_state is None else recovery_state,
     )
-    return partition if after == partition else replace(after, partition_epoch=partition.partition_epoch + 1)
+    if after == partition:
+        return partition
+    return replace(after, partition_epoch=partition.partition_epoch + 1)
 
 
 def _with_reassignment_ended(partition: PartitionRegistration, isr: tuple[int, ...]) -> PartitionRegistration:

@@ -1,6 +1,6 @@
 """Free cross-checks while a partition is replayed: it is compared with surviving snapshots and ``.txnindex`` files.
 
-What a segment itself shows to be damaged is reported here, too: bad checksums, and offsets out of order.
+What a segment itself shows is taken here, too: bad checksums, offsets out of order, and the producers above the newest snapshot.
 """
 
 from __future__ import annotations
@@ -13,19 +13,27 @@ from msgspec.structs import replace
 
 from formats.errors import FormatError
 from formats.limits import INDEX_BYTES_MAX
+from formats.partition.producer_snapshot import ENTRY_DTYPE
 from formats.partition.transaction_index import AbortedTransaction, read_transaction_index
 from snaprebuild.errors import ChangedFileError, ReadFailedError, RefusedError
 from snaprebuild.findings import Finding, FindingCause, Severity, pluralize
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, Knowledge, compare, contradicted_producers
-from snaprebuild.replay.segment_effect import aborted_in
+from snaprebuild.replay.segment_effect import aborted_in, entries_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, same_when_loaded
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.storage.log_dir import ClusterKind, kind_of
 from snaprebuild.storage.partition_dir import ListedFile
 
-__all__ = ["CrossCheck", "ListedDifferences", "segment_findings"]
+__all__ = [
+    "CrossCheck",
+    "LaterProducers",
+    "ListedDifferences",
+    "last_entries",
+    "segment_findings",
+]
 
 DIFFERENCES_OF_A_RUN_MAX = 10_000
 """Differing entries that the result of a run lists, of all snapshots together; all are counted. About 4 MB of JSON."""
@@ -247,3 +255,50 @@ def _first_difference(present: list[AbortedTransaction], expected: list[AbortedT
         ):
             return at
     return None if next(waiting, None) is None else len(present)
+
+
+ROWS_MAX = 1 << 16
+"""Entries of several segments that are kept before those of equal producers are joined."""
+
+
+class LaterProducers:
+    """Takes the segments of a replay, or their pieces, in order.
+
+    They are the producers of the batches above the newest snapshot, which no file on disk names. Their ids are compared with the next one
+    of the cluster (``cluster.scan_producer_ids``); with ZooKeeper no metadata log has that. The entries are no state: they have the ids,
+    the time of the last batch, and whether a transaction is open.
+    """
+
+    def __init__(self, source: PartitionSource) -> None:
+        """Begins with none."""
+        self._newest = max(source.directory.snapshot_offsets, default=-1)
+        self._is_wanted = kind_of(source.log_dir.meta) is ClusterKind.KRAFT
+        self._parts: list[np.ndarray] = []
+        self._rows = 0
+        self._rows_max = ROWS_MAX
+
+    def take(self, summary: SegmentSummary) -> None:
+        """Keeps the producers of a segment, or of a piece, that ends above the newest snapshot."""
+        if not self._is_wanted or summary.facts.next_offset <= self._newest or not len(summary.effect):
+            return
+        effect = summary.effect
+        self._parts.append(entries_of(effect)[effect.assigned])
+        self._rows += len(self._parts[-1])
+        if self._rows > self._rows_max:
+            self._parts = [last_entries(*self._parts)]
+            self._rows = len(self._parts[0])
+            self._rows_max = max(ROWS_MAX, 2 * self._rows)
+
+    def taken(self) -> bytes:
+        """Entries of ``ENTRY_DTYPE``, one for each producer, as bytes. The value is empty afterwards."""
+        data = last_entries(*self._parts).tobytes() if self._parts else b""
+        self._parts = []
+        return data
+
+
+def last_entries(*parts: np.ndarray) -> np.ndarray:
+    """The last entry of each producer, by id; entries of ``ENTRY_DTYPE`` in the order of the log."""
+    entries = np.concatenate(parts, dtype=ENTRY_DTYPE)  # which would change the order of their bytes
+    _, last = np.unique(entries["producer_id"][::-1], return_index=True)
+    latest: np.ndarray = entries[::-1][last]
+    return latest

@@ -23,7 +23,7 @@ from formats.partition.file_names import DumpedKind
 from formats.partition.index_entries import Index
 from formats.partition.offset_index import read_offset_index
 from formats.partition.time_index import read_time_index
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from snaprebuild.errors import ReadFailedError
 from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error
 from snaprebuild.replay.segment_summary import HIT_COLUMNS, IndexEntries, SegmentSummary, other_epochs
@@ -60,7 +60,9 @@ def log_of_index(index: StorePath, kind: DumpedKind) -> StorePath | None:
     log_name = f"{bare}.log{marks}"
     log = index.at(os.path.join(directory, log_name))
     is_there = os.path.isfile(log.path) if log.is_local else bool(ending and log.at(directory).present([log_name]))
-    return log if ending and is_there else None
+    if ending and is_there:
+        return log
+    return None
 
 
 @dataclass(slots=True)

@@ -432,7 +432,9 @@ class PartitionReplay(msgspec.Struct, kw_only=True):
         later = (at for at, _ in self.directory.snapshots if at in bases[1:] or at > bases[-1])
         if self.judges_base and any(at not in self.written_by_us for at in later):
             return SnapshotClass.EXACT
-        return SnapshotClass.EXACT_FROM_LOG_START if self.remote_from is None else SnapshotClass.UNPROVEN
+        if self.remote_from is None:
+            return SnapshotClass.EXACT_FROM_LOG_START
+        return SnapshotClass.UNPROVEN
 
     def checkpoint(self, state: BoundaryState) -> ReplayCheckpoint | None:
         """Where another replay may resume, at the boundary that is being handed out.

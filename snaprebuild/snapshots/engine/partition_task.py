@@ -33,7 +33,7 @@ from snaprebuild.snapshots.engine.crosscheck import CrossCheck, segment_findings
 from snaprebuild.snapshots.engine.first_snapshot import contradiction
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay
 from snaprebuild.snapshots.engine.segment_reader import Outcomes, Pieces, Read, ReadTask
-from snaprebuild.snapshots.run_record import NO_CACHE_HITS, CacheHits
+from snaprebuild.snapshots.run import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import ReadStore
@@ -245,7 +245,9 @@ class ReplayTask(PartitionTask):
     def tasks(self) -> list[ReadTask]:
         """The next segments to read, with their first events if a snapshot at the first offset must be judged."""
         tasks = super().tasks()
-        return [replace(task, with_first_events=True) for task in tasks] if self.replay.judges_base else tasks
+        if self.replay.judges_base:
+            return [replace(task, with_first_events=True) for task in tasks]
+        return tasks
 
     def next_segments(self, *, is_first: bool) -> list[int]:
         """The segments that the replay needs next."""

@@ -77,4 +77,6 @@ def readable_snapshot(directory: PartitionDir, offset: int) -> np.ndarray | None
         entries = read_snapshot_file(directory, offset)
     except (FormatError, ReadFailedError, ChangedFileError):
         return None
-    return None if entries is None or impossible_entries(entries, offset) is not None else entries
+    if entries is None or impossible_entries(entries, offset) is not None:
+        return None
+    return entries

@@ -82,4 +82,6 @@ def _remedy(partition: PartitionSource, *, is_at_boundary: bool, is_replaced: bo
         return "objects are never replaced"
     if not is_at_boundary:
         return "it is at no boundary and is never replaced: move it away while the broker is stopped"
-    return "it is set aside and replaced" if is_replaced else "it is replaced with --set-aside only"
+    if is_replaced:
+        return "it is set aside and replaced"
+    return "it is replaced with --set-aside only"

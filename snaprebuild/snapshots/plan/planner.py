@@ -361,7 +361,9 @@ def stop_index(directory: PartitionDir, mode: ReplayFrom, offset: int) -> int:
         return stop
     # The first surviving snapshot above what is wanted: it may confirm the one at the first offset, or the window.
     above = next((at for at, _ in directory.snapshots if stop < len(bases) and at >= bases[stop]), None)
-    return stop if above is None else next((index for index, base in enumerate(bases) if base >= above), len(bases))
+    if above is None:
+        return stop
+    return next((index for index, base in enumerate(bases) if base >= above), len(bases))
 
 
 def due_and_left_out(

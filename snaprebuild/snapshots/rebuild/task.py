@@ -31,8 +31,7 @@ from snaprebuild.replay.window import Clock, expired_mask
 from snaprebuild.snapshots.destination.boundary_result import BoundaryAction, BoundaryResult, unfinished
 from snaprebuild.snapshots.destination.rebuilt_snapshot import RebuiltSnapshot, Report, owner_of_snapshot
 from snaprebuild.snapshots.destination.snapshot_writers import WriterSettings, moved_aside
-from snaprebuild.snapshots.engine.crosscheck import ListedDifferences
-from snaprebuild.snapshots.engine.later_producers import LaterProducers
+from snaprebuild.snapshots.engine.crosscheck import LaterProducers, ListedDifferences
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState, PartitionReplay, ReplayFrom, source_replay
 from snaprebuild.snapshots.engine.partition_task import Job, Progress, ReplayTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_tasks
@@ -89,7 +88,9 @@ class DriverReport:
         Raises:
             WriteFailedError, RefusedError: the receipt cannot be written, so that no file may be.
         """
-        return EventList() if self.receipt is None else self.receipt.report_elsewhere(self.partition, objects_run)
+        if self.receipt is None:
+            return EventList()
+        return self.receipt.report_elsewhere(self.partition, objects_run)
 
     def take_events(self, events: Sequence[WriteEvent]) -> None:
         """Takes the events that returned with the outcome of a task. Raises as ``on_event``."""

@@ -35,7 +35,7 @@ from snaprebuild.snapshots.receipts.receipt_lines import (
 )
 from snaprebuild.snapshots.receipts.receipt_parts import EventList, PartReport
 from snaprebuild.snapshots.receipts.receipt_places import can_be_written, default_receipt_places, new_receipt_name, register_receipt
-from snaprebuild.snapshots.run_record import current_time_ms, run_record
+from snaprebuild.snapshots.run import current_time_ms, run_record
 from snaprebuild.storage.local.directories import missing_directories, remove_empty_directories
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal

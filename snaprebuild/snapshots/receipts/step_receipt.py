@@ -19,7 +19,7 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.published import Natural, Part, line_of
 from snaprebuild.snapshots.receipts.receipt_lines import OTHER_VERSION_ADVICE
 from snaprebuild.snapshots.receipts.receipt_places import register_receipt
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import current_time_ms
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file

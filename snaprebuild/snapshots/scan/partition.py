@@ -579,7 +579,9 @@ _LASTING = frozenset(blocker for blocker in Blocker if blocker.freed_by not in (
 def _end_source(end: int, largest_snapshot: int, recovery_point: int) -> str:
     if end != largest_snapshot:
         return "the end of the last segment"
-    return "the recovery point of a clean stop" if end == recovery_point else "the last snapshot of a clean stop"
+    if end == recovery_point:
+        return "the recovery point of a clean stop"
+    return "the last snapshot of a clean stop"
 
 
 def _misnamed_reason(name: str) -> str:

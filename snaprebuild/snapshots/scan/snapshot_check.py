@@ -138,7 +138,9 @@ class SnapshotFile(msgspec.Struct):
         """The moment, ms since 1970, from which a suspect snapshot is harmless if it lacks no other producers; None for never."""
         moments = [each.expired_from_ms for each in self.suspicions]
         known = [moment for moment in moments if moment is not None]
-        return max(known) if known and len(known) == len(moments) else None
+        if known and len(known) == len(moments):
+            return max(known)
+        return None
 
     def newest(self) -> NewestSnapshot:
         """The facts of the newest snapshot of a partition."""

@@ -104,7 +104,9 @@ class PartitionSource(msgspec.Struct, frozen=True):
         """Where the log begins in remote storage, below the first segment on disk; None where it begins on disk, or that is not known."""
         segments = self.directory.segments
         start = self.log_start_offset
-        return start if segments and start < segments[0].base_offset else None
+        if segments and start < segments[0].base_offset:
+            return start
+        return None
 
     @property
     def recovery_point(self) -> int:

@@ -53,7 +53,9 @@ def page_reader(fd: int, size_bytes: int) -> PageReader:
         fd: descriptor, open for reading.
         size_bytes: of the file; bytes appended later are read as usual.
     """
-    return DontCacheReader(fd, size_bytes) if _dontcache_is_trusted() else DroppingReader(fd, size_bytes)
+    if _dontcache_is_trusted():
+        return DontCacheReader(fd, size_bytes)
+    return DroppingReader(fd, size_bytes)
 
 
 @functools.cache
@@ -181,7 +183,9 @@ class Residency:
             address = libc().mmap(None, size_bytes, _PROT_READ, _MAP_SHARED, fd, 0)
         except (OSError, AttributeError):
             return None
-        return None if address is None or address == _MAP_FAILED else cls(address, size_bytes)
+        if address is None or address == _MAP_FAILED:
+            return None
+        return cls(address, size_bytes)
 
     def absent(self, begin_bytes: int, length_bytes: int) -> list[tuple[int, int]]:
         """The runs of pages that are not in memory: begin and length of each in bytes. ``begin_bytes`` is the begin of a page."""

@@ -13,8 +13,7 @@ from enum import StrEnum
 from itertools import islice
 
 from formats.partition.file_names import FileKind, FileSuffix, parse_file_name
-from formats.remote.aiven_key import AivenKey, parse_aiven_key
-from formats.remote.local_tier_name import LocalTierName, parse_local_tier_name
+from formats.remote.object_names import AivenKey, LocalTierName, parse_aiven_key, parse_local_tier_name
 from formats.remote.remote_log_metadata import TopicIdPartition
 from formats.remote.upload_claim import ClaimKey, parse_claim_key
 from snaprebuild.errors import UsageError

@@ -22,9 +22,8 @@ from formats.compression import CODECS, decompress
 from formats.errors import BadLengthError, FormatError, TruncatedError
 from formats.limits import CHUNK_BYTES_MAX, MANIFEST_BYTES_MAX
 from formats.remote.aiven_encryption import DataKey
-from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import AivenManifest, SegmentIndex, read_aiven_manifest
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import AivenObject, LocalTierFile
 from snaprebuild.errors import ChangedFileError, DeadlinePassedError, GoneFileError, ReadFailedError, RefusedError
 from snaprebuild.storage.private_keys import NO_KEYS, PrivateKeys
 from snaprebuild.storage.s3.object_bytes import SMALL_RANGE_BYTES
@@ -93,7 +92,9 @@ class TierStore:
 
     def _cached(self, stem: str) -> CachedManifest | None:
         place = bisect_left(self.manifests, stem, key=lambda each: each.stem)
-        return self.manifests[place] if place < len(self.manifests) and self.manifests[place].stem == stem else None
+        if place < len(self.manifests) and self.manifests[place].stem == stem:
+            return self.manifests[place]
+        return None
 
     def _manifest(self, location: str) -> tuple[str, LocalTierFile, AivenManifest]:
         """Stem and kind of a file, and the manifest of its copy.
@@ -147,7 +148,9 @@ class TierStore:
                 what, file=path, position=place.position, expected=f"bytes up to {end}", found=place.position + count
             )
         try:
-            return bytes(buffer) if key is None else key.decrypted(bytes(buffer), f"{INDEX_OF[kind]} index")
+            if key is None:
+                return bytes(buffer)
+            return key.decrypted(bytes(buffer), f"{INDEX_OF[kind]} index")
         except FormatError as error:
             raise error.in_file(path) from None
 

@@ -104,7 +104,9 @@ def _not_kept(answer: Mapping[str, object]) -> str | None:
         return "tags"
     if any(name.startswith("ObjectLock") and value for name, value in answer.items()):
         return "an object lock"
-    return "a field Expires that is no time" if answer.get("ExpiresString") and not answer.get("Expires") else None
+    if answer.get("ExpiresString") and not answer.get("Expires"):
+        return "a field Expires that is no time"
+    return None
 
 
 def _gone(location: str) -> RefusedError:

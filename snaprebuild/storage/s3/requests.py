@@ -371,7 +371,9 @@ def status_of(error: Exception) -> int:
 
 def code_of(error: Exception) -> str:
     """The code of S3 in an answer, or an empty text."""
-    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+    if isinstance(error, ClientError):
+        return str(error.response.get("Error", {}).get("Code", ""))
+    return ""
 
 
 def is_gone(error: Exception) -> bool:

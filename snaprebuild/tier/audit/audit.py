@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import LimitReachedError
 from snaprebuild.findings import Finding, Severity, pluralize
@@ -150,8 +150,25 @@ class _PartitionWork:
 
     def finish(self) -> None:
         """Compares what the replays alone did not compare, and adds the findings about the log as a whole."""
-        if self.log is not None and self.level is not AuditLevel.STRUCTURE:
-            _finish(self.log, self.level, self.clock)
+        log = self.log
+        if log is None or self.level is AuditLevel.STRUCTURE:
+            return
+        audit = self.audit
+        if audit.limit is None and (self._compares_members(log) or audit.has_gap):
+            with _until_limit(audit):
+                compare_members(log, self.clock)
+        if audit.limit is not None:
+            log.leave_uncompared()
+        log.leave_unproven()
+        audit.begins_by_retention = log.begins_by_retention
+        for stretch in log.stretches:
+            hole = stretch.above
+            if hole is not None and not hole.is_recorded:
+                audit.add_finding("tier-gap", Severity.FINDING, f"{hole.reason}: the audit begins again above", hole.first_offset)
+
+    def _compares_members(self, log: CopyLog) -> bool:
+        """Whether snapshots are compared with each other outside of the replays."""
+        return self.level is AuditLevel.REACHABLE or len(log.stretches) > 1
 
     def reads(self) -> Iterator[CopyRead]:
         """The reads of the level, apart from the manifests."""
@@ -191,7 +208,7 @@ class _PartitionWork:
             # Which transactions were aborted is certain where the log is replayed from offset 0.
             indexed |= set(names) if replay.window is None else set()
             snapshots.update(listed.name for _, listed in directory.snapshots)
-        if _compares_members(log, self.level):
+        if self._compares_members(log):
             snapshots.update(remote.file_name(each.copy, LocalTierFile.PRODUCER_SNAPSHOT) for each in log.members)
         for each in self.audit.readable:
             name = remote.file_name(each.copy)
@@ -395,27 +412,6 @@ def _compare_producer_ids(audit: StoreAudit, cluster: MetadataRead, clock: Clock
         return
     audit.foreign_producers = compared.partitions
     audit.store_findings += compared.findings
-
-
-def _finish(log: CopyLog, level: AuditLevel, clock: Clock) -> None:
-    """Compares what the replays alone did not compare, and adds the findings about the log as a whole."""
-    audit = log.audit
-    if audit.limit is None and (_compares_members(log, level) or audit.has_gap):
-        with _until_limit(audit):
-            compare_members(log, clock)
-    if audit.limit is not None:
-        log.leave_uncompared()
-    log.leave_unproven()
-    audit.begins_by_retention = log.begins_by_retention
-    for stretch in log.stretches:
-        hole = stretch.above
-        if hole is not None and not hole.is_recorded:
-            audit.add_finding("tier-gap", Severity.FINDING, f"{hole.reason}: the audit begins again above", hole.first_offset)
-
-
-def _compares_members(log: CopyLog, level: AuditLevel) -> bool:
-    """Whether snapshots are compared with each other outside of the replays."""
-    return level is AuditLevel.REACHABLE or len(log.stretches) > 1
 
 
 def _limit_findings(audit: StoreAudit) -> Iterator[Finding]:

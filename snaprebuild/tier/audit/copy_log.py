@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from formats.limits import INT64_MAX
 from formats.log.batch_headers import TailKind
 from formats.partition.producer_snapshot import write_entries
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, impossible_entries
@@ -348,7 +348,9 @@ def _hole(first: int, last: int, unread: Sequence[CopyAudit]) -> Hole:
 
 def _hole_at_the_start(start: int, unread: Sequence[CopyAudit]) -> Hole | None:
     below = [each for each in unread if each.copy.start_offset < start]
-    return _hole(min(each.copy.start_offset for each in below), start - 1, below) if below else None
+    if below:
+        return _hole(min(each.copy.start_offset for each in below), start - 1, below)
+    return None
 
 
 def _hole_at_the_end(end: int, unread: Sequence[CopyAudit]) -> Hole | None:

@@ -583,4 +583,6 @@ _VERDICTS = {
 def verdict_of(comparison: Comparison) -> SnapshotVerdict:
     """The verdict on a snapshot that was compared with a replay."""
     verdict = _VERDICTS[comparison.status]
-    return SnapshotVerdict.UNPROVEN if verdict in WRONG and not comparison.proven_wrong else verdict
+    if verdict in WRONG and not comparison.proven_wrong:
+        return SnapshotVerdict.UNPROVEN
+    return verdict

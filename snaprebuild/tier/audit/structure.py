@@ -21,7 +21,7 @@ from formats.errors import FormatError
 from formats.limits import INT64_MAX
 from formats.partition.producer_snapshot import read_entries
 from formats.remote.aiven_encryption import ENCRYPTION_BYTES
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from snaprebuild.errors import LimitReachedError, ReadFailedError
 from snaprebuild.findings import Severity, finding_of_error, pluralize
 from snaprebuild.replay.difference import impossible_entries

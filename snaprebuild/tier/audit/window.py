@@ -127,7 +127,9 @@ class WindowContents:
             entries = read_snapshot_file(self.directory, offset, listed)
         except (FormatError, ReadFailedError):
             return None
-        return None if entries is None or impossible_entries(entries, offset) is not None else entries
+        if entries is None or impossible_entries(entries, offset) is not None:
+            return None
+        return entries
 
 
 @dataclass(slots=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from formats.remote.aiven_key import parse_aiven_key
-from formats.remote.local_tier_name import parse_local_tier_name
+from formats.remote.object_names import parse_aiven_key, parse_local_tier_name
 from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.bucket_contents import Bucket, BucketSettings, LifecycleRule, ListedUpload, ListedVersion

@@ -193,6 +193,8 @@ def _other_topic_id(copy: RemoteCopy, remote: RemotePartition, logs: RemoteLogs,
         return None
     current = topics.topic_ids.get(own.topic)
     if current is not None:
-        return current if current != own.topic_id and modified_ms < topics.timestamp_ms else None
+        if current != own.topic_id and modified_ms < topics.timestamp_ms:
+            return current
+        return None
     later = (each for each, topic in recorded.items() if topic == own.topic and logs.copied_ms.get(each, -1) > modified_ms)
     return next(later, None)

@@ -75,7 +75,9 @@ def _retention_text(report: MetadataTopicReport, defaults: Mapping[str, str]) ->
     default = _number(defaults.get("log.retention.ms"))
     if default is None:
         return "has no retention.ms, so that brokers keep records for log.retention.*, seven days by default"
-    return f"has no retention.ms, and all brokers have log.retention.ms={default}" if default >= 0 else None
+    if default >= 0:
+        return f"has no retention.ms, and all brokers have log.retention.ms={default}"
+    return None
 
 
 def _number(text: str | None) -> int | None:

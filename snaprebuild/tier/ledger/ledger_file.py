@@ -28,7 +28,7 @@ from snaprebuild.errors import ReadFailedError, UsageError
 from snaprebuild.published import Natural, Part, Uuid, line_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import current_time_ms
 from snaprebuild.storage.local.document_file import AUDIT_LEDGER, new_file, write_text_file
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file
@@ -343,7 +343,9 @@ class AuditLedger:
 
     def _kept(self, key: CopyKey, task: ReadTask) -> _KeptRead | None:
         kept = self._contents.segments.get(key)
-        return kept if kept is not None and kept.serves(task) else None
+        if kept is not None and kept.serves(task):
+            return kept
+        return None
 
     def range(self, key: CopyKey, of: str) -> RangeLine | None:
         """A part of an object that was kept; None if it was not.

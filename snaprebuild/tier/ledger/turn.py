@@ -26,8 +26,7 @@ from snaprebuild.findings import Finding, Severity, pluralize
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, run_tasks_here
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_tasks
-from snaprebuild.snapshots.run import Run
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import Run, current_time_ms
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.remote.listing import CopyObjects
 from snaprebuild.storage.remote.store import TierStore
@@ -234,7 +233,9 @@ class LedgerTurn:
 
     def _past(self, moment_ms: int | None) -> int | None:
         """A moment of the ledger; None if it is later than the begin of this turn, so that a clock was wrong."""
-        return None if moment_ms is None or moment_ms > self.began_ms else moment_ms
+        if moment_ms is None or moment_ms > self.began_ms:
+            return None
+        return moment_ms
 
     def _is_due(self, each: _Due, began_ms: int) -> bool:
         """Whether a segment is to be read: it never was, could not be read the last time, or was read before the round began."""

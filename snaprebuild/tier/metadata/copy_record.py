@@ -14,8 +14,8 @@ from formats.limits import INT32_MAX
 from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.remote.aiven_custom_fields import CustomField
 from formats.remote.aiven_custom_metadata import CustomMetadata, custom_values, write_custom_metadata
-from formats.remote.aiven_key import AivenObject, parse_aiven_key
 from formats.remote.aiven_manifest import read_aiven_manifest
+from formats.remote.object_names import AivenObject, parse_aiven_key
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState
 from formats.text_lines import shown_json
 from snaprebuild.errors import DamagedCopyError

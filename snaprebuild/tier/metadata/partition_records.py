@@ -365,8 +365,12 @@ class _CopyDecisions:
             return CopyDecision.DELETING
         if record.state is SegmentState.COPY_SEGMENT_STARTED:
             # A log that could not be read whole may lack the record that finished it.
-            return CopyDecision.UNFINISHED if self._remote.verified or copy.missing else CopyDecision.INCLUDED
-        return CopyDecision.INCLUDED if self._remote.log.is_referenced(record) else CopyDecision.SUPERSEDED
+            if self._remote.verified or copy.missing:
+                return CopyDecision.UNFINISHED
+            return CopyDecision.INCLUDED
+        if self._remote.log.is_referenced(record):
+            return CopyDecision.INCLUDED
+        return CopyDecision.SUPERSEDED
 
     def _check_objects(self, row: _Row) -> None:
         copy = row.copy

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from formats.errors import FormatError
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.remote.aiven_encryption import VECTOR_BYTES, DataKey
-from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import AivenManifest, IndexPlace, SegmentIndex, read_aiven_manifest, write_aiven_manifest
+from formats.remote.object_names import AivenObject
 from snaprebuild.errors import OutcomeUnknownError, ReadFailedError, RefusedError
 from snaprebuild.storage.remote.listing import CopyObjects
 from snaprebuild.storage.remote.store import TierStore

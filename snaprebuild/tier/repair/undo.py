@@ -16,7 +16,7 @@ from typing import Any
 
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.partition_metadata import uuid_to_text
-from formats.remote.aiven_key import AivenObject, parse_aiven_key
+from formats.remote.object_names import AivenObject, parse_aiven_key
 from formats.remote.remote_log_metadata import TopicIdPartition
 from snaprebuild.errors import OutcomeUnknownError, RefusedError, StorageError, UsageError, WriteFailedError
 from snaprebuild.findings import Finding, Severity, finding_of_error

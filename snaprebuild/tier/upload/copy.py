@@ -11,9 +11,9 @@ import secrets
 
 from formats.limits import MANIFEST_BYTES_MAX
 from formats.partition.partition_metadata import ZERO_UUID, uuid_to_text
-from formats.remote.aiven_key import AivenObject
 from formats.remote.aiven_manifest import SegmentIndex
 from formats.remote.aiven_upload import plain_indexes, plain_manifest, plain_segment
+from formats.remote.object_names import AivenObject
 from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
 from formats.remote.upload_claim import UploadClaim, write_claim
 from snaprebuild.errors import RefusedError, WriteFailedError

@@ -11,7 +11,7 @@ from formats.errors import FormatError
 from formats.limits import SNAPSHOT_BYTES_MAX
 from formats.partition.partition_metadata import uuid_to_text
 from formats.partition.producer_snapshot import read_entries
-from formats.remote.local_tier_name import LocalTierFile
+from formats.remote.object_names import LocalTierFile
 from snaprebuild.errors import RefusedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.engine.partition_replay import ReplayCheckpoint

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from formats.errors import FormatError
-from formats.remote.aiven_key import AivenObject, aiven_key, parse_aiven_key
+from formats.remote.object_names import AivenObject, aiven_key, parse_aiven_key
 from formats.remote.remote_log_metadata import TopicIdPartition
 from formats.remote.upload_claim import CLAIM_BYTES_MAX, ClaimKey, UploadClaim, parse_claim_key, read_claim
 from snaprebuild.errors import GoneFileError, ReadFailedError, RefusedError

@@ -20,7 +20,7 @@ from formats.remote.upload_claim import UploadClaim
 from snaprebuild.errors import ChangedFileError, SnaprebuildError, UploadRefusalReason, UploadRefusedError
 from snaprebuild.findings import Finding, Severity, finding_of_error, pluralize
 from snaprebuild.snapshots.ensure_snapshot import EnsuredSnapshot
-from snaprebuild.snapshots.run_record import current_time_ms
+from snaprebuild.snapshots.run import current_time_ms
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.tier.remote_partition import RemoteCopy
 from snaprebuild.tier.upload.announce import Announcement, WrittenCopy
