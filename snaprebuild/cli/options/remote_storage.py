@@ -239,12 +239,25 @@ class TierInventoryOptions(ConfiguredOptions, frozen=True):
     ] = None
 
 
+EarlierAuditFile = Annotated[
+    str | None,
+    option(
+        "--audit",
+        metavar="FILE",
+        short="JSON result of tier audit STORE: only the segments of wrong copies are read",
+        details="Where snapshots lack expired producers, those below them are read, too. A copy that changed since is refused.",
+        default="none, everything is audited",
+    ),
+]
+
+
 class TierRepairOptions(RemoteReplayOptions, frozen=True):
     """Which copies of a store are repaired, and where the receipt goes."""
 
     allow_unverified: AllowUnverified = False
     dry_run: DryRun = False
     receipt: ReceiptFile = None
+    audit: EarlierAuditFile = None
     ledger: Ledger = None
     bootstrap_server: BootstrapServer = None
     command_config: CommandConfig = None
