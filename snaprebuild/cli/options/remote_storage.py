@@ -184,7 +184,7 @@ Ledger = Annotated[
         metavar="FILE",
         short="Audit in turns: keep in FILE what was read and proven, and go on there",
         details="The file is created if it is absent, and changed by each run. `tier audit` reads what was never read, then what was read "
-        "first, within max_requests and max_read_bytes (--level full). `tier repair` reads only what it lacks.",
+        "first, within max_requests and max_read_bytes (--level full). `tier repair` reads only what it lacks, and what has changed.",
         default="none, everything is read",
     ),
 ]

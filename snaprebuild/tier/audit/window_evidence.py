@@ -22,7 +22,7 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.base_judge import BaseJudge
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare, impossible_entries
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare, impossible_entries, match_entries
 from snaprebuild.replay.first_events import NO_EVENTS, FirstEvents, joined_events
 from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, effect_of_entries, entries_of, sorted_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
@@ -192,7 +192,7 @@ class WindowEvidence:
         """Records a base all of whose entries are used."""
         for listed in self._directory.snapshots_at(first):
             entries = self._contents.evidence(first, listed)
-            if entries is not None and sorted_entries(entries).tobytes() == sorted_entries(base.entries).tobytes():
+            if entries is not None and not len(match_entries(sorted_entries(entries), base.entries)):
                 self._outcome.exact_bases.add(first)
 
     def _suspect_base(self, part: PartitionDir, base: FirstSnapshot) -> None:
