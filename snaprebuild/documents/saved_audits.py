@@ -7,16 +7,13 @@ from typing import Any
 from snaprebuild.documents.saved_documents import read_head, typed_members
 from snaprebuild.documents.tier import TierAudit
 from snaprebuild.errors import UsageError
-from snaprebuild.findings import Finding, FindingCause, ReportedFinding, Severity
+from snaprebuild.findings import Finding, ReportedFinding, Severity
 from snaprebuild.replay.window import Clock
 from snaprebuild.tier.repair.earlier_audit import EarlierAudit
 
 __all__ = ["saved_audit"]
 
 MEMBERS = ("unread_paths", "location", "level", "as_of_ms", "expiration_ms", "partitions", "findings")
-
-_WRONG = "tier-wrong-snapshot"
-"""A finding on one wrong snapshot, in whose place a repair has its own result."""
 
 
 def saved_audit(path: str) -> EarlierAudit:
@@ -48,7 +45,6 @@ def saved_audit(path: str) -> EarlierAudit:
 
 
 def _finding(reported: ReportedFinding, unread: set[str]) -> Finding:
-    is_wrong = reported.code == _WRONG
     return Finding(
         reported.code,
         Severity[reported.severity.upper()],
@@ -56,6 +52,5 @@ def _finding(reported: ReportedFinding, unread: set[str]) -> Finding:
         reported.message,
         reported.offset,
         reported.reason,
-        is_unread=reported.path in unread and not is_wrong,
-        cause=FindingCause.WRONG_REMOTE_SNAPSHOT if is_wrong else None,
+        is_unread=reported.path in unread,
     )

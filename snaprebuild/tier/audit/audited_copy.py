@@ -43,21 +43,21 @@ class AuditTotals(Part, frozen=True, rename="kebab"):
 class AuditedObject(Part, frozen=True):
     """An object of a copy as it was listed: `tier repair --audit` compares it with the one that is there."""
 
-    kind: str
-    """Ending of its name."""
+    suffix: str
+    """Ending of its name, which shows what it holds."""
     size_bytes: Natural
     modified_ns: Int64
     """Modification time, nanoseconds since 1970."""
     inode: Inode
-    """Of a file; 0 for an object."""
+    """Inode of a file; 0 for an object."""
     etag: str | None
-    """Of an object; null for a file."""
+    """ETag of an object; null for a file."""
 
     @classmethod
-    def of(cls, kind: str, identity: FileIdentity) -> AuditedObject:
-        """The object of a kind with an identity."""
+    def of(cls, suffix: str, identity: FileIdentity) -> AuditedObject:
+        """The object with an ending and an identity."""
         return cls(
-            kind=str(kind),
+            suffix=str(suffix),
             size_bytes=identity.size_bytes,
             modified_ns=identity.modified_ns,
             inode=identity.inode,
@@ -67,7 +67,7 @@ class AuditedObject(Part, frozen=True):
     def is_same(self, identity: FileIdentity) -> bool:
         """Whether an object is still this one. Times of objects are rounded differently by each request."""
         if self.etag is None or identity.etag is None:
-            return AuditedObject.of(self.kind, identity) == self
+            return AuditedObject.of(self.suffix, identity) == self
         return (self.size_bytes, self.etag) == (identity.size_bytes, identity.etag)
 
     @property

@@ -108,7 +108,7 @@ class PresentAudit:
             wrong = [each for each in partition.copies if each.verdict in WRONG and each.right_sha256 is not None]
             due = [each for each in wrong if each.copy.segment_id not in self.refused and is_due(partition, each)]
             if due:
-                lines.append(_Line(self, partition, due))
+                lines.append(_ReplayedLine(self, partition, due))
         self.audit.cost = audit_cost(read for each in lines for read in each.reads())
         if announce is not None:
             announce(self.audit.cost)
@@ -171,7 +171,7 @@ def present_audit(earlier: EarlierAudit, access: StoreAccess, run: Run, selectio
     for partition in audits:
         audited = known.pop(_key(partition.remote.id), None)
         _take_partition(present, partition, audited)
-    _take_findings(audit, earlier.findings, known.values())
+    _take_findings(audit, earlier, known.values())
     return present
 
 
@@ -179,12 +179,27 @@ def _key(partition: TopicIdPartition) -> tuple[str, str, int]:
     return uuid_to_text(partition.topic_id), partition.topic, partition.partition
 
 
-def _take_findings(audit: StoreAudit, findings: Sequence[Finding], others: Collection[AuditedPartition]) -> None:
-    """Adds the findings of the earlier audit, without those on partitions that are not selected or are gone."""
-    left_out = {f"{audit.location}: {each.topic_partition} ({each.topic_id})" for each in others}
+def _take_findings(audit: StoreAudit, earlier: EarlierAudit, others: Collection[AuditedPartition]) -> None:
+    """Adds the findings of the earlier audit, without those on single wrong snapshots, which a repair has results of.
+
+    Args:
+        audit: gets the findings.
+        earlier: has them.
+        others: partitions that are not selected, or are gone.
+    """
+    copies = [(_place(audit, each), copy) for each in earlier.partitions for copy in each.copies]
+    wrong = {(place, copy.start_offset, copy.verdict.value) for place, copy in copies if copy.verdict in WRONG}
+    left_out = {_place(audit, each) for each in others}
     present = {(each.code, each.path, each.message) for each in audit.findings}
-    new = [each for each in findings if (each.code, each.path, each.message) not in present]
-    audit.store_findings += [each for each in new if each.path not in left_out]
+    for each in earlier.findings:
+        is_known = (each.code, each.path, each.message) in present or (each.path, each.offset, each.reason) in wrong
+        if not is_known and each.path not in left_out:
+            audit.store_findings.append(each)
+
+
+def _place(audit: StoreAudit, partition: AuditedPartition) -> str:
+    """The path of the findings on a partition (``RemotePartition.place``)."""
+    return f"{audit.location}: {partition.topic_partition} ({partition.topic_id})"
 
 
 def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: AuditedPartition | None) -> None:
@@ -253,10 +268,10 @@ def _differences(partition: PartitionAudit, copy: CopyAudit, earlier: AuditedCop
         message = "is not identified by the audit, whose program was older: audit again"
         return {log: RefusedError(message, path=f"{place}/{by_kind[log].key}")}
     for each in earlier.objects:
-        listed = by_kind.get(each.kind)
+        listed = by_kind.get(each.suffix)
         if listed is not None and not each.is_same(listed.identity):
             message = f"changed since the audit: expected {each.text}, found {identity_text(listed.identity)}"
-            errors[each.kind] = RefusedError(message, path=f"{place}/{listed.key}")
+            errors[each.suffix] = RefusedError(message, path=f"{place}/{listed.key}")
     return errors
 
 
@@ -295,7 +310,7 @@ class _Replay:
     parts: range
 
 
-class _Line:
+class _ReplayedLine:
     """The copies of one partition, and the replays of right snapshots over them."""
 
     def __init__(self, present: PresentAudit, partition: PartitionAudit, due: Sequence[CopyAudit]) -> None:
