@@ -64,6 +64,7 @@ ONLY_READS = {
         ("verify", "--written-by"),
         ("plan", "--out"),
         ("plan", "--to"),
+        ("tier repair --audit", "--ledger"),
     ),
     *(("rebuild --plan", "--out"), ("rebuild in place", "--out"), ("inspect records", "--out")),
 }

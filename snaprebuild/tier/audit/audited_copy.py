@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from formats.remote.aiven_key import AivenObject
 from formats.remote.local_tier_name import LocalTierFile
-from snaprebuild.published import Inode, Int64, Natural, Part, Sha256, Uuid
+from snaprebuild.published import Inode, Int64, Natural, Part, Sha256, Uuid, one_of
 from snaprebuild.storage.partition_names import TopicPartition
 from snaprebuild.storage.remote.listing import TierLayout
 from snaprebuild.storage.store import FileIdentity
@@ -43,7 +44,7 @@ class AuditTotals(Part, frozen=True, rename="kebab"):
 class AuditedObject(Part, frozen=True):
     """An object of a copy as it was listed: `tier repair --audit` compares it with the one that is there."""
 
-    suffix: str
+    suffix: Annotated[str, one_of(*(kind for kinds in IDENTIFYING.values() for kind in kinds))]
     """Ending of its name, which shows what it holds."""
     size_bytes: Natural
     modified_ns: Int64
