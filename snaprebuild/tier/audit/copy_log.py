@@ -15,7 +15,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -171,15 +171,33 @@ def remote_line(spans: Sequence[CopySpan], epochs: Epochs) -> RemoteLine:
     reasons = {
         number: _left_out_reason(spans[number], end, epochs) for number, end in enumerate(ends) if end <= spans[number].end_offset
     }
+    members = tuple(number for number in range(len(spans)) if number not in reasons)
+    taken = {*members, *_needed_parts(spans, ends, members)}
     usable = sorted(
-        (number for number, end in enumerate(ends) if end > spans[number].start_offset),
+        (number for number in taken if ends[number] > spans[number].start_offset),
         key=lambda number: (spans[number].start_offset, -ends[number], _preferred(spans[number])),
     )
     chosen = list(_joined(spans, ends, usable))
     following_starts = [*(spans[number].start_offset for number in chosen[1:]), sys.maxsize]
     parts = tuple(LinePart(number, min(ends[number], start)) for number, start in zip(chosen, following_starts, strict=False))
-    members = tuple(number for number in range(len(spans)) if number not in reasons)
     return RemoteLine(parts, members, reasons)
+
+
+def _needed_parts(spans: Sequence[CopySpan], ends: Sequence[int], members: Collection[int]) -> set[int]:
+    """Copies of which only the beginning is of the log, and that have offsets there that no member has.
+
+    A broker reads from a copy as a whole. Where members have the same offsets, it would go on with records that were truncated since.
+    """
+    whole = sorted((spans[number].start_offset, ends[number]) for number in members)
+    needed = set()
+    for number in {*range(len(spans))}.difference(members):
+        reached = spans[number].start_offset
+        for start, end in whole:
+            if start <= reached:
+                reached = max(reached, end)
+        if reached < ends[number]:
+            needed.add(number)
+    return needed
 
 
 def _joined(spans: Sequence[CopySpan], ends: Sequence[int], usable: Sequence[int]) -> Iterator[int]:
