@@ -33,6 +33,7 @@ NOUNS = {
     "audit-ledger": "a ledger of `tier audit`",
     "scan-result": "the JSON result of `scan`",
     "verify-result": "the JSON result of `verify`",
+    "audit-result": "the JSON result of `tier audit`",
     "image-result": "the JSON result of `cluster image`",
     "before-start-result": "the JSON result of `before-start`",
     "undo-result": "the JSON result of `undo`",
@@ -81,6 +82,7 @@ TAKERS = {
     "audit-ledger": "`tier repair --ledger FILE`",
     "scan-result": "`fleet FILE`",
     "verify-result": "`report FILE`",
+    "audit-result": "`tier repair STORE --audit FILE`",
     "page": "a browser",
     "metrics": "Prometheus",
     "server-properties": "`--server-properties FILE`",
@@ -105,6 +107,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "receipt": root / "receipt.jsonl",
         "scan-result": root / "scan.json",
         "verify-result": root / "verify.json",
+        "audit-result": root / "audit.json",
         "image-result": root / "image.json",
         "before-start-result": root / "before-start.json",
         "undo-result": root / "undo.json",
@@ -125,7 +128,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("before-start", logs, "--save-json", made["before-start-result"]),
         ("undo", made["receipt"], "--dry-run", "--save-json", made["undo-result"]),
         ("report", made["scan-result"], "--html", made["page"]),
-        ("tier audit", REMOTE, "--ledger", made["audit-ledger"]),
+        ("tier audit", REMOTE, "--ledger", made["audit-ledger"], "--save-json", made["audit-result"]),
     )
     for words in commands:
         ran = snaprebuild(*words)
@@ -164,7 +167,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
-    ("report", "files"): ("report {} --html {tmp}/page.html", {"receipt", "scan-result", "verify-result"}),
+    ("report", "files"): ("report {} --html {tmp}/page.html", {"receipt", "scan-result", "verify-result", "audit-result"}),
     ("undo", "receipt"): ("undo {} --dry-run", {"receipt", "store-receipt", "metadata-receipt", "follower-receipt"}),
     ("install", "--plan"): ("install --plan {} --dry-run", {"staged-plan"}),
     ("rebuild", "--plan"): ("rebuild --plan {} --dry-run", {"saved-plan"}),
@@ -193,6 +196,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         (verb, "--ledger"): (f"{verb} {REMOTE} --ledger {{}} {more}", {"audit-ledger"})
         for verb, more in (("tier audit", ""), ("tier repair", "--dry-run"))
     },
+    ("tier repair", "--audit"): (f"tier repair {REMOTE} --audit {{}} --allow-unverified --dry-run", {"audit-result"}),
     ("inspect dump", "files"): ("inspect dump {}", KAFKA | {"empty", "binary"}),
     ("inspect diff", "files"): (f"inspect diff {{}} {PARTITION}/{56:020d}.snapshot", {"snapshot"}),
     ("inspect explain", "paths"): ("inspect explain {} --jobs 1", {"snapshot"}),

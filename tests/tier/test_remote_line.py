@@ -111,6 +111,22 @@ def test_an_old_leader_continued_longer() -> None:
     assert remote_line(spans, ((0, 0), (2, 5))).members == (0,)
 
 
+def test_a_whole_copy_is_taken_before_one_that_goes_on_with_lost_records() -> None:
+    """A broker reads from a copy as a whole: it would hand out the lost records."""
+    epochs = ((0, 0), (1, 75))
+    lost = CopySpan(69, 78, ((0, 69),), rank=(0, 2))
+    spans = [
+        CopySpan(0, 68, ((0, 0),)),
+        lost,
+        CopySpan(69, 71, ((0, 69),)),
+        CopySpan(72, 74, ((0, 72),)),
+        CopySpan(75, 99, ((1, 75),)),
+    ]
+    assert [(part.number, part.until) for part in remote_line(spans, epochs).parts] == [(0, 69), (2, 72), (3, 75), (4, 100)]
+    without = [each for each in spans if each.start_offset != 72]
+    assert [(part.number, part.until) for part in remote_line(without, epochs).parts] == [(0, 69), (1, 75), (3, 100)]
+
+
 def test_what_a_log_has_forgotten() -> None:
     """Epochs begin with the log start; copies below it are of epochs that are no longer reported."""
     assert agreed_end(CopySpan(0, 9, ((3, 0),)), ((5, 20),)) == 10
