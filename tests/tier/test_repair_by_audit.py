@@ -309,7 +309,7 @@ def test_a_document_that_lacks_the_objects(diseased: Place) -> None:
 
 
 def test_another_right_snapshot_is_refused(diseased: Place) -> None:
-    """What the replay gives must be what the audit proved."""
+    """The replay must give the snapshot that the audit proved."""
 
     def wrong(members: dict[str, Any]) -> None:
         members["partitions"][0]["copies"][3]["right_sha256"] = "0" * 64
