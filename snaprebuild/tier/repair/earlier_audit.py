@@ -36,12 +36,13 @@ from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.remote.listing import CopyObjects
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import selected_partitions
 from snaprebuild.tier.audit.audited_copy import AuditedCopy, AuditedPartition, identity_text
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit, add_lost_copies
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
-from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold
+from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, cold_bytes, refuse_cold
 from snaprebuild.tier.ledger.segment_reads import SegmentRead, SegmentReadTask, single_segment
 from snaprebuild.tier.remote_partition import LOG_OF
 from snaprebuild.tier.remote_store import StoreAccess, list_store, refuse_without_copies
@@ -109,6 +110,11 @@ class PresentAudit:
             due = [each for each in wrong if each.copy.segment_id not in self.refused and is_due(partition, each)]
             if due:
                 lines.append(_ReplayedLine(self, partition, due))
+        # Before a manifest is read.
+        listed = cold_bytes(objects for each in lines for objects in each.read_objects)
+        refuse_cold(listed, run.stores.max_read_bytes, self.audit.location)
+        for line in lines:
+            line.read_manifests()
         self.audit.cost = audit_cost(read for each in lines for read in each.reads())
         if announce is not None:
             announce(self.audit.cost)
@@ -227,8 +233,9 @@ def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: A
             each.settle(SnapshotVerdict.NOT_READ, error.message)
             each.is_exact = False
             changed.append(error)
-    # Where new copies begin and end shows whether any shares offsets with one that is repaired.
-    partition.remote.read_facts([each.copy for each in newer if not each.copy.missing])
+    if any(each.verdict in WRONG for each in partition.copies):
+        # Where new copies begin and end shows whether any shares offsets with one that is repaired.
+        partition.remote.read_facts([each.copy for each in newer if not each.copy.missing])
     if audited is not None and audited.damaged_from_offset is not None:
         partition.damaged(audited.damaged_from_offset)
     add_lost_copies(partition)
@@ -314,11 +321,7 @@ class _ReplayedLine:
     """The copies of one partition, and the replays of right snapshots over them."""
 
     def __init__(self, present: PresentAudit, partition: PartitionAudit, due: Sequence[CopyAudit]) -> None:
-        """Plans the replays, and reads the manifests that they need.
-
-        Raises:
-            RefusedError: a limit of the run is used up.
-        """
+        """Plans the replays."""
         self._present = present
         self._partition = partition
         self._remote = partition.remote
@@ -327,6 +330,18 @@ class _ReplayedLine:
         self._read = sorted({number for each in self._replays for number in each.parts})
         self._wrong = {id(each.copy) for each in self._replays}
         self._starts = {each.start for each in self._replays if each.start is not None and not self._is_wrong(each.start)}
+
+    @property
+    def read_objects(self) -> list[CopyObjects]:
+        """The objects of the copies whose segments are read."""
+        return [self._copies[number].copy.objects for number in self._read]
+
+    def read_manifests(self) -> None:
+        """Reads the manifests of the copies of which something is read.
+
+        Raises:
+            RefusedError: a limit of the run is used up.
+        """
         self._remote.read_facts([self._copies[number].copy for number in sorted({*self._read, *self._starts})])
 
     def _is_wrong(self, number: int) -> bool:
