@@ -392,6 +392,21 @@ def test_newer_copies_are_named_and_no_alarm(diseased: Place) -> None:
     ]
 
 
+def test_copies_that_were_not_selected_are_a_finding(diseased: Place) -> None:
+    """They were there before the audit."""
+
+    def without_last(members: dict[str, Any]) -> None:
+        del members["partitions"][0]["copies"][-1]
+        members["run"]["at_ms"] += 3_600_000
+
+    found = diseased.repair(edited(diseased.audit(), without_last))
+    assert {each.action for each in found.copies} == {RepairAction.REPAIRED}
+    assert exit_code_of(found.findings) == 1
+    assert found.status.unproven == 1
+    (finding,) = found.findings
+    assert finding.message.startswith("1 copy is not in the audit")
+
+
 def test_a_copy_below_that_retention_deleted(diseased: Place) -> None:
     """The right snapshots are still proven, and no snapshot is there on which they can be replayed."""
     document = diseased.audit()

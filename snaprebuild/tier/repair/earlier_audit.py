@@ -57,6 +57,7 @@ class EarlierAudit(msgspec.Struct, frozen=True):
         path: of the document.
         location: of the store.
         level: how much was read.
+        began_ms: when it began at the latest, ms since 1970: what was uploaded since may not be in it.
         clock: when producers expire.
         partitions: with the copies.
         findings: of the audit.
@@ -65,6 +66,7 @@ class EarlierAudit(msgspec.Struct, frozen=True):
     path: str
     location: str
     level: AuditLevel
+    began_ms: int
     clock: Clock
     partitions: tuple[AuditedPartition, ...]
     findings: tuple[Finding, ...]
@@ -176,7 +178,7 @@ def present_audit(earlier: EarlierAudit, access: StoreAccess, run: Run, selectio
     present = PresentAudit(audit)
     for partition in audits:
         audited = known.pop(_key(partition.remote.id), None)
-        _take_partition(present, partition, audited)
+        _take_partition(present, partition, audited, earlier.began_ms)
     _take_findings(audit, earlier, known.values())
     return present
 
@@ -208,21 +210,21 @@ def _place(audit: StoreAudit, partition: AuditedPartition) -> str:
     return f"{audit.location}: {partition.topic_partition} ({partition.topic_id})"
 
 
-def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: AuditedPartition | None) -> None:
+def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: AuditedPartition | None, began_ms: int) -> None:
     """Takes the verdicts on the copies whose objects have not changed.
 
     Raises:
         RefusedError: a limit of the run is used up.
     """
     known = {} if audited is None else {each.segment_id: each for each in audited.copies}
-    newer = []
+    others = []
     changed = []
     for each in partition.copies:
         earlier = known.get(uuid_to_text(each.copy.segment_id))
         if earlier is None:
-            each.is_waiting = True
-            each.not_read("it is newer than the audit")
-            newer.append(each)
+            others.append(each)
+            each.is_waiting = _modified_ms(each) >= began_ms
+            each.not_read("it is newer than the audit" if each.is_waiting else "it is not in the audit")
             continue
         _take_copy(partition, each, earlier)
         differences = _differences(partition, each, earlier)
@@ -235,7 +237,7 @@ def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: A
             changed.append(error)
     if any(each.verdict in WRONG for each in partition.copies):
         # Where new copies begin and end shows whether any shares offsets with one that is repaired.
-        partition.remote.read_facts([each.copy for each in newer if not each.copy.missing])
+        partition.remote.read_facts([each.copy for each in others if not each.copy.missing])
     if audited is not None and audited.damaged_from_offset is not None:
         partition.damaged(audited.damaged_from_offset)
     add_lost_copies(partition)
@@ -243,10 +245,20 @@ def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: A
         count = pluralize(len(changed), "copy that was not wrong has", "copies that were not wrong have")
         message = f"{count} changed since the audit; the first: {changed[0].path} {changed[0].message}"
         partition.findings.append(Finding("tier-not-audited", Severity.FINDING, partition.remote.place, message))
+    newer = [each for each in others if each.is_waiting]
+    older = [each for each in others if not each.is_waiting]
+    if older:
+        message = f"{pluralize(len(older), 'copy is', 'copies are')} not in the audit: audit without options that select partitions"
+        partition.add_finding("tier-not-audited", Severity.FINDING, message, older[0].copy.start_offset)
     if newer:
         message = f"{pluralize(len(newer), 'copy is', 'copies are')} newer than the audit, and not judged"
         start = newer[0].copy.start_offset
         partition.findings.append(Finding("tier-waits", Severity.NOTE, partition.remote.place, message, start))
+
+
+def _modified_ms(copy: CopyAudit) -> int:
+    """When an object of a copy was last written, ms since 1970."""
+    return max((each.identity.modified_ns for each in copy.copy.objects.by_kind.values()), default=0) // 1_000_000
 
 
 def _take_copy(partition: PartitionAudit, copy: CopyAudit, earlier: AuditedCopy) -> None:
