@@ -1,4 +1,4 @@
-"""What a package index shows of the project: its addresses, and README with links that work there.
+"""Makes the page of the project in a package index: its addresses, and README with links that work there.
 
 Hatchling calls it when it builds a wheel or an sdist. The address comes from ``PROJECT_URL``, such as ``https://git.example/snaprebuild``;
 `scripts/release/make_release.py --url` sets it. Without it no address is named, and links stay as README has them.

@@ -106,8 +106,7 @@ def encoded_members(part: Part) -> dict[str, Any]:
 
 
 _LINE = json.JSONEncoder(separators=(",", ":"))
-"""Without blanks, unlike plans and reports: ``document_file.check_place`` must not regard a receipt as one of these and replace
-it."""
+"""Without blanks: receipts have many lines."""
 
 
 def members_of_base(kind: type[Part], part: Part) -> dict[str, Any]:

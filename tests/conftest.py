@@ -1,4 +1,4 @@
-"""What every test may use: the bundled log directories by the name of an argument, an object store, a place for receipts."""
+"""Fixtures for every test: the bundled log directories by the name of an argument, an object store, a place for receipts."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as for what a shell sta
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as below nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.umask(0o022)  # not that of the shell: tests look at the modes of files
 
 
 gc.set_threshold(10_000)  # syntax trees, examples and documents are many objects without cycles

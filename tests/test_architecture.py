@@ -72,7 +72,7 @@ DOMAIN_IMPORTS = {
     "simulations: cluster.metadata": "`simulate isr` keeps brokers and partitions as the metadata log registers them",
     "simulations: cluster.quorum": "the simulation of KAFKA-14932 runs the policies that real directories are checked with",
 }
-"""What a domain imports of another one, and why."""
+"""Imports of a domain from another one, each with its reason."""
 
 FORMATS_MAY_USE = {
     *("__future__", "codecs", "collections", "construct", "crc32c", "crcmod", "dataclasses", "enum", "functools"),
@@ -439,7 +439,7 @@ LONG_FUNCTIONS = {
 
 
 def test_functions_stay_short() -> None:
-    """Of the product, without signature and docstring. A file is as long as its idea."""
+    """Functions of the product are counted without signature and docstring. A file is as long as its idea."""
     long = set()
     for path in (each for folder in ("formats", "snaprebuild") for each in python_files(ROOT / folder)):
         if path.read_bytes().count(b"\n") <= FUNCTION_LINES_MAX:

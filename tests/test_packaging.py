@@ -1,4 +1,5 @@
-"""What pyproject.toml promises users, what scripts/setup installs of it, and what scripts/release/locked holds a release to."""
+"""Promises of pyproject.toml to users, the packages that scripts/setup installs of it, and those to which scripts/release/locked
+holds a release."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 @functools.cache
 def headings(page: Path) -> set[str]:
-    """What a link may name after `#`, as GitHub makes it of headings."""
+    """Anchors that a link may name after `#`, as GitHub makes them of headings."""
     found: set[str] = set()
     for title in re.findall(r"^#{1,6} (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).strip().lower()
@@ -47,7 +47,7 @@ def test_examples_are_real_output() -> None:
 
 
 def test_no_output_stands_unchecked() -> None:
-    """Of other commands than those that the check knows, as `snaprebuild` alone, only what is typed is shown."""
+    """After other commands than those that the check knows, such as `snaprebuild` alone, the page shows no output."""
     shown = 0
     for page in PAGES:
         for block in FENCED.finditer(page.read_text()):
@@ -110,7 +110,7 @@ def test_the_changelog_says_each_thing_once() -> None:
 
 
 def test_the_steps_of_the_readme_are_those_of_the_guide() -> None:
-    """What README does in a step, the guide does under the same number."""
+    """A step of README has the number of that step in the guide."""
     in_readme = re.findall(r"^\| (\d) \|[^|]*`snaprebuild (\w+) ", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert len(in_readme) >= 6
     commands = (

@@ -31,7 +31,7 @@ def test_no_schema_of_lines_is_stale(file: schemas.LineFile) -> None:
 
 REQUEST_LOG = {"name", "replicaId", "request", "requestApiKeyName", "requestHeader", "response", "timestamp", "topics"}
 MEMBERS_OF_KAFKA = {"live_disk": {"directory.id"}, "live_follower": REQUEST_LOG}
-"""What these programs read from files and the request log of Kafka."""
+"""Members that these programs read from files and the request log of Kafka."""
 SCHEMAS = sorted((REPOSITORY / "docs" / "schema").glob("*.schema.json"))
 LIVE_RUNS = sorted((REPOSITORY / "scripts" / "kafka").glob("live_*.py"))
 

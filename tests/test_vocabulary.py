@@ -1,10 +1,9 @@
-"""One word for one thing: names of classes, members of the JSON documents, beginnings of docstrings, names of imports."""
+"""One word for one thing: names of classes, members of the JSON documents, names of imports."""
 
 import ast
 import functools
 import importlib
 import pkgutil
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -55,10 +54,7 @@ SHARED_MEMBERS = {
 """Members that have several types, each with the reason. A count of what a list elsewhere has, or of rows for which a flag is true,
 needs none."""
 
-# --------------------------------------------------------------------------------------------------------- docstrings
-
-LEANING = re.compile(r"\s*(The same|As|Of|Those|See|Likewise)\b")
-"""How a docstring begins that cannot be understood without its neighbour."""
+# --------------------------------------------------------------------------------------------------- names of imports
 
 ALIASES = frozenset(("look", "ask", "judge", "carry_out"))
 """Names of imports that do not say what is called: import the module, or give the function a better name."""
@@ -166,19 +162,6 @@ def test_one_member_has_one_meaning() -> None:
         for form, parts in places.items()
     )
     assert not SHARED_MEMBERS.keys() - shared.keys(), "These members have one type now: remove them from SHARED_MEMBERS."
-
-
-def test_docstrings_stand_alone() -> None:
-    leaning = defaultdict(list)
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
-                continue
-            text = node.value.value
-            if isinstance(text, str) and LEANING.match(text):
-                leaning[path].append(f"{path}:{node.lineno}: {text.splitlines()[0]}")
-    unexpected = [line for path, lines in leaning.items() for line in lines]
-    assert not unexpected, "Say what it is, in a sentence that needs no neighbour:\n" + "\n".join(unexpected)
 
 
 def test_imports_keep_names_that_say_what_is_called() -> None:

@@ -284,7 +284,7 @@ def _due(partition: Path, stable: int) -> int:
 
 
 def _used(before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """What processes have read and written together."""
+    """Sums the bytes that processes have read and written between two samples."""
     read, written = (sum(new[kind] - old[kind] for new, old in zip(after, before, strict=True)) for kind in (0, 1))
     return read, written
 

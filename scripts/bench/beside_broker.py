@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: kafka
-"""What the producers of a real broker notice while the command runs next to it, and what a run leaves in the broker's page cache.
+"""Shows how a run next to a real broker delays its producers, and which pages the run leaves in the broker's page cache.
 
 A broker of Kafka is started with a topic of some GiB, whose rolled segments are not in the page cache. A producer sends at a fixed rate all
 the time. Its latencies are reported in windows, which alternate: only that, and `verify` of the large topic in one of several ways, again

@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: package
-"""What `install` adds to the downtime of a broker, phase by phase: partitions, boundaries and log directories as many as asked for.
+"""Measures the downtime that `install` adds to a broker, phase by phase, for any number of partitions and log directories.
 
 Segments are one batch each: an install reads none of them, so that their size does not matter. Staged files are measured twice: as one run
 of `stage` leaves them, when each is read; and after a second run, which has checked them, so that none is read. The caches are

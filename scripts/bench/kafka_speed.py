@@ -274,7 +274,7 @@ def place(directory: Path | None) -> Iterator[Path]:
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
-    """What is asked for."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         prog="scripts/bench/kafka_speed.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -61,7 +61,7 @@ Row = tuple[str, str, int, int, str, str]
 
 
 def in_a_process(work: Any) -> Any:
-    """What it returns, from a fork, so that nothing of it stays in memory."""
+    """The return value of a function that runs in a fork, so that nothing of it stays in memory."""
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:

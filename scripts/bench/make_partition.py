@@ -30,7 +30,7 @@ START_MS = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What to generate.
+    """Size and contents of the partition to generate.
 
     Attributes:
         batch_bytes: mean size of a data batch; sizes vary by a quarter.

@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: package
-"""What verbs leave in the page cache, and what they push out of it: counted by the kernel, page by page.
+"""Counts with the kernel, page by page, which pages verbs leave in the page cache and which they push out of it.
 
 Of each partition the last segment and the first one are in the cache before a run, as a broker and a consumer leave them; all others are
 not. Three figures are reported. The first is the pages of the others in the cache, at most while it runs, and afterwards. The second is the

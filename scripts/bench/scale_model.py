@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: spark
-"""What a rebuild on Spark reaches at a size that no one has at hand: the packing, simulated with the real one, and arithmetic.
+"""Predicts a rebuild on Spark at a size that no one has at hand: the real packing, simulated, and arithmetic.
 
 Prints the tables of docs/internals/scale.md; `--check` fails when the page holds others.
 """
@@ -50,7 +50,7 @@ PUT_PRICE = 0.005e-3
 CORE_HOUR_PRICE = 0.05
 """US dollars: list prices of one region as commonly published, assumed and not asked for."""
 GETS_A_SECOND_OF_A_PREFIX = 5_500
-"""What S3 promises at least for each prefix."""
+"""S3 promises at least so many GET requests per second for each prefix."""
 
 
 @dataclass(frozen=True)

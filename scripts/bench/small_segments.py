@@ -84,7 +84,7 @@ def many_partitions(directory: Path) -> Path:
 
 
 def rows(scratch: Path) -> Iterator[Row]:
-    """What is measured. Directories are made when their row is due."""
+    """Yields the measured commands. A directory is made when its row is due."""
     bare = scratch / "bare"
     whole = scratch / "whole"
     out = scratch / "out"

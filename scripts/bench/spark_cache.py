@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: spark
-"""What `--cache` costs and saves on Spark: with our own files, and with a table of Parquet that Spark itself writes and joins.
+"""Measures the costs and savings of `--cache` on Spark: with our own files, and with a table of Parquet that Spark itself writes.
 
 Both keep the same rows of summaries. Our tasks write files while they read; Spark writes a table in a job of its own. The next run looks
 segments up: ours in the small columns of the files, Spark by a join with the keys. The least time of the repeats counts. The session is

@@ -116,7 +116,7 @@ def measure_memory(directory: str, chunk_bytes: int | None, as_of_ms: int | None
 
 
 def memory(child: Child, directory: str | None, segments: int, producers: int, *, is_proven: bool) -> None:
-    """What a large partition takes with a driver of little memory: in chunks, and in one task."""
+    """Rebuilds a large partition with a driver of little memory: in chunks, and in one task."""
     with tempfile.TemporaryDirectory(dir=directory) as place:
         logs = Path(place) / "logs"
         batches = BATCHES_OF_A_PRODUCER

@@ -55,7 +55,7 @@ RATIO_MAX = 1.5
 
 @dataclass
 class Turn:
-    """What one turn took, in seconds; the processor time by who used it."""
+    """Seconds that one turn took, and the processor time by who used it."""
 
     plan: float
     rebuild: float

@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: spark
-"""What a rebuild on Spark costs on this machine: the session, a task, and how reading scales from one core to two, all in one run.
+"""Measures a rebuild on Spark on this machine, all in one run: the session, a task, and how reading scales from one core to two.
 
 Each measurement is a session of its own, one core and two cores in turn, several times over; the least time of each counts. One core is one
 processor for all of it: driver, Java and the Python worker. A session with one worker at a time (`local[1]`) on two processors is measured,
@@ -189,7 +189,7 @@ def java_threads() -> dict[str, float]:
 
 
 def used_since(before: dict[tuple[str, int], float]) -> dict[str, float]:
-    """What the driver, Java and workers have used since then. A worker of Spark that has ended meanwhile counts nothing."""
+    """Processor seconds of the driver, Java and workers since ``before``. A worker that has ended meanwhile counts nothing."""
     used = {"driver": 0.0, "Java": 0.0, "workers": 0.0}
     for (who, number), spent in processor_seconds().items():
         used[who] += max(spent - before.get((who, number), 0.0), 0.0)
@@ -197,7 +197,7 @@ def used_since(before: dict[tuple[str, int], float]) -> dict[str, float]:
 
 
 def processor_seconds() -> dict[tuple[str, int], float]:
-    """What this process, Java and the other processes below it have used, by who and number; 0 for those that were waited for."""
+    """Processor seconds of this process and those below it, by who and number; 0 for those that were waited for."""
     used = {
         ("driver", os.getpid()): sum(resource.getrusage(resource.RUSAGE_SELF)[:2]),
         ("workers", 0): sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]),
@@ -321,7 +321,7 @@ def spread(session: object, tasks: int) -> None:
 
 
 def child(directory: Path, *arguments: str, **environment: str) -> str:
-    """What this script prints in a process of its own."""
+    """Runs this script in a process of its own and returns its output."""
     command = [sys.executable, __file__, "--directory", str(directory), *arguments]
     variables = {**os.environ, **environment}
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables).stdout
@@ -341,7 +341,7 @@ COLUMNS = {ONE: "1 core", ONE_OF_TWO: "local[1] on 2", TWO: "2 cores"}
 
 
 def session(kind: Kind, place: Path, bucket: str | None, *, check_crc: bool) -> dict[str, float]:
-    """What ``measure`` gives, in a process of its own."""
+    """Runs ``measure`` in a process of its own and returns its times."""
     more = [*(() if bucket is None else ("--bucket", bucket)), *(() if check_crc else ("--no-crc",))]
     more += ["--bound"] if kind.is_bound else []
     times: dict[str, float] = json.loads(child(place, "--child", str(kind.cores), *more))
@@ -354,7 +354,7 @@ def least(of_rounds: list[dict[str, float]]) -> dict[str, float]:
 
 
 def options() -> argparse.Namespace:
-    """What is asked for."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=4096, help="size of the partition (4096)")
     parser.add_argument("--batch-bytes", type=int, default=16 << 10, help="mean size of a batch (16384)")

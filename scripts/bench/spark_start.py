@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from driver_process import workers_of
 from make_partition import Shape, make_partition
 
 START = """
@@ -33,19 +34,6 @@ with opened_session("local[2]") as session:
 PARTITIONS = 16
 RATE = 1 << 20
 SECONDS_MAX = 600
-
-
-def of_session(leader: int) -> list[int]:
-    """Processes of the session that a process leads: Java, and Python workers."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
-        except OSError:
-            continue  # it ended
-        if int(session) == leader and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
 
 
 def wait_until(holds: Callable[[], object]) -> None:
@@ -87,7 +75,7 @@ def interrupted(logs: Path, place: Path) -> tuple[float, int]:
         began = time.perf_counter()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=SECONDS_MAX)
-        wait_until(lambda: not of_session(process.pid))
+        wait_until(lambda: not workers_of(process.pid))
         seconds = time.perf_counter() - began
     assert process.returncode == 130, process.returncode
     files = sum(1 for _ in out.rglob("*.snapshot"))

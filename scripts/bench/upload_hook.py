@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: package
-"""What `prepare_upload` costs with a proven neighbour, next to a bare read of the same segment, one after the other in one run."""
+"""Times `prepare_upload` with a proven neighbour next to a bare read of the same segment, one after the other in one run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def complete(directory: Path) -> None:
-    """What a broker has next to its segments."""
+    """Adds the small files that a broker has next to its segments."""
     (log_dir,) = find_partitions([str(directory)]).log_dirs
     end = log_end_offset(log_dir.partitions[0])
     for segment in directory.glob("*.log"):

@@ -34,7 +34,6 @@ from tiered_topics import (
     TIERED,
     consumed,
     recreate_metadata_topic,
-    remote_bases,
     wait_until,
 )
 from transcript import Transcript, demonstration, parser_of
@@ -196,16 +195,16 @@ class RemoteStorage:
     def _served(self) -> None:
         self._say.step("the broker starts: it serves every offset, and its uploads and deletions go on")
         node = self._node
-        before = remote_bases(node, KEPT)
+        before = node.remote_bases(KEPT)
         node.start()
         self._check_served(dict.fromkeys(BOTH, 0))
         node.produce(KEPT, 200)
         node.wait_until_copied(f"{KEPT}-0", above=before[-1])
-        after = remote_bases(node, KEPT)
+        after = node.remote_bases(KEPT)
         self._say.check(f"{len(after) - len(before)} new segments are uploaded, and no old one again", before < after)
         start = before[3] + 1
         node.delete_records(KEPT, start)
-        wait_until(lambda: remote_bases(node, KEPT) == after[3:], lambda: remote_bases(node, KEPT))
+        wait_until(lambda: node.remote_bases(KEPT) == after[3:], lambda: node.remote_bases(KEPT))
         self._say.check(f"DeleteRecords up to {start} deletes the three copies below, and no other", True)
         self._ends[KEPT] = node.end_offset(KEPT)
         self._check_served({KEPT: start, MADE_AGAIN: 0})
@@ -225,7 +224,7 @@ class RemoteStorage:
         recreate_metadata_topic(node)
         node.stop()
         node.start()
-        before = remote_bases(node, KEPT)
+        before = node.remote_bases(KEPT)
         sizes = [node.remote_files(f"{KEPT}-0")[f"{base:020d}.log"].stat().st_size for base in before]
         node.set_topic(KEPT, {"retention.bytes": sum(sizes[-4:]) + 2500})
         evidence = (self._remote, "--metadata", self._log_dir, "--log-dir", self._log_dir, "--produce-to", node.address)
@@ -236,9 +235,9 @@ class RemoteStorage:
         self._say.check(f"retention will delete the {len(deleted)} oldest copies", deleted, before[: len(deleted)])
         self._document(*words, "--deletes", len(deleted), exit_code=0, answer_only=True)
         left = before[len(deleted) :]
-        wait_until(lambda: remote_bases(node, KEPT) == left, lambda: remote_bases(node, KEPT))
+        wait_until(lambda: node.remote_bases(KEPT) == left, lambda: node.remote_bases(KEPT))
         time.sleep(4 * COPY_INTERVAL_MS / 1000)  # four more rounds: it deletes nothing else
-        self._say.check("it deletes these, and no other", remote_bases(node, KEPT), left)
+        self._say.check("it deletes these, and no other", node.remote_bases(KEPT), left)
         self._document("tier", "metadata", *evidence, "--topic", MADE_AGAIN, exit_code=0, answer_only=True)
         self._check_served({KEPT: left[0], MADE_AGAIN: 0})
         node.stop()

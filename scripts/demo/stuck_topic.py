@@ -39,7 +39,7 @@ COPIED = r"Copied 0000\d+\.log to remote storage"
 
 @dataclass(frozen=True)
 class WrittenData:
-    """What the old broker was given.
+    """Offsets of the records that the old broker was given.
 
     Attributes:
         first: the last batch of a producer that will send it again.

@@ -1,4 +1,4 @@
-"""What a demonstration prints: numbered steps, the commands as a user types them, and what each was checked for."""
+"""Prints a demonstration: numbered steps, the commands as a user types them, and the facts that each was checked for."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: package
-"""What a power failure at any call of the writers may leave, and a store that fails at any request, as a table: all states of the models.
+"""Counts the states after a power failure at any call of the writers and after any failure of a store, and the faults among them.
 
 The models are `tests/faults/tree_model.py`, of file systems, and the fault table of `tests/support/faulty_store.py`, of object stores.
 """

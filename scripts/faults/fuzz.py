@@ -50,7 +50,7 @@ KEPT_BYTES_MAX = 1024
 
 @dataclass
 class Figures:
-    """What came out for a target."""
+    """Results of the search for one target."""
 
     inputs: int = 0
     features: int = 0
@@ -60,7 +60,7 @@ class Figures:
     findings: int = 0
 
     def add(self, other: Figures) -> None:
-        """What a later turn of the same target gave: its corpus continued, and so do its features."""
+        """Adds a later turn of the same target: its corpus continued, and so do its features."""
         self.inputs = self.inputs + other.inputs
         self.seconds = self.seconds + other.seconds
         self.findings = self.findings + other.findings
@@ -239,7 +239,7 @@ def fuzz(target: Target, corpus: Path, options: list[str], bytes_max: int) -> No
 
 
 def ended(turn: Turn, code: int, arguments: argparse.Namespace) -> Figures:
-    """What a turn gave. Each finding is reported with its bytes, which may be all that is left of a machine."""
+    """Reads the results of a turn. Each finding is reported with its bytes, which may be all that is left of a machine."""
     shutil.rmtree(turn.place, ignore_errors=True)
     output = turn.log.read_text(errors="replace")
     findings = arguments.findings / turn.name

@@ -39,7 +39,7 @@ def corrupted_directories() -> dict[str, Files]:
 
 
 def table() -> dict[str, Any]:
-    """What the test reads: of each known corruption its control case and what finds it."""
+    """The table that the test reads: of each known corruption its control case and the findings that show it."""
     return {
         name: {
             "what": corruption.what,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 AS_OF_MS = 1_795_270_000_000
 LEFT_OUT = (*OF_ONE_RUN, *RUN_AND_FILES, "command", "rate_bytes_per_second", "estimated_seconds", "answer", "next")
-"""What names the engine, or has a time of reading in words."""
+"""Members that name the engine, or have a time of reading in words."""
 
 REPLAY: dict[str, Any] = {"as_of_ms": AS_OF_MS}
 REBUILD: dict[str, Any] = {**REPLAY, "boundaries": "all", "replay_from": "log-start"}
@@ -57,7 +57,7 @@ Call = Callable[..., "Result[Any, Any]"]
 
 @dataclass
 class Tally:
-    """What the runs of one function by one engine came to."""
+    """Counts of the runs of one function by one engine."""
 
     runs: int = 0
     equal: int = 0

@@ -72,7 +72,7 @@ class LiveDisk:
         return self._cluster()["leader"]
 
     def _cluster(self) -> dict[str, Any]:
-        """What the live cluster says of the partition."""
+        """The live cluster's own facts about the partition."""
         partition = self._first.partition(TOPIC)
         return {"leader": partition.leader, "isr": sorted(partition.isrs), "replicas": sorted(partition.replicas)}
 

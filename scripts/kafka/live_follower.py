@@ -206,7 +206,7 @@ class LiveFollower:
         return self._leader.log_file.stat().st_size
 
     def _requests(self, topic: str, mark: int) -> list[tuple[str, int]]:
-        """What the follower asked about a topic, and the answer."""
+        """Requests of the follower about a topic, each with the answer."""
         rows = []
         for match in REQUEST.finditer(self._leader.log_since(mark)):
             reported = json.loads(match[1])

@@ -27,7 +27,7 @@ TURNS = 3
 """Leader epochs in which it is written: one for each start of the broker."""
 
 DONE = {"local": "batches", "remote": "batches", "not-yet": "nothing yet", "offset-out-of-range": "out of range"}
-"""What a consumer is given, by what ``follower fetch-path`` says."""
+"""Outcome for a consumer by the answer of ``follower fetch-path``."""
 
 
 class LiveWhere:
@@ -54,7 +54,7 @@ class LiveWhere:
         return {"fetches, deletions and leader epochs of a live leader, as where said": self._compared}
 
     def _turn(self, node: KafkaNode, turn: int) -> None:
-        """What is uploaded is uploaded once: it settles before the broker stops."""
+        """Runs one turn. Uploads happen once, so they settle before the broker stops."""
         if turn == 0:
             node.create_topic(TOPIC, {**TIERED, "local.retention.bytes": 3 * SEGMENT_BYTES})
         write_kind(node.address, TOPIC, Kind.IDEMPOTENT, 300)

@@ -122,12 +122,12 @@ def different_layouts(older: str, newer: str) -> Iterator[str]:
 
 
 def _layout_in(message: dict[str, Any], version: int) -> list[Any]:
-    """What a release reads such a version by: up to 4.0 the record type of a coordinator's record was the version of its key."""
+    """The layout of a version in a release. Up to 4.0 a coordinator's record had the version of its key as its type."""
     return _layout(compact_message(message), 0 if message["type"] == "coordinator-key" else version)
 
 
 def _layout(message: dict[str, Any], version: int) -> list[Any]:
-    """What of a version is in a fixed place: type, whether it may be null, and fields, of each field that is not tagged."""
+    """Type, nullability and inner fields of each field that is not tagged, which has a fixed place in a version."""
     layout = []
     for field in message["fields"]:
         is_there = _has(field.get("versions", field.get("taggedVersions")), version)

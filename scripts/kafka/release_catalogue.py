@@ -1,6 +1,6 @@
 #!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'
 # needs: python
-"""What each release of Kafka knows: writes the catalogue, compares it with the classes of releases, and looks for newer releases.
+"""Writes the catalogue of Kafka's releases, compares it with their classes, and looks for newer releases.
 
 Without an option it writes ``formats/schemas``: settings with types and defaults, feature levels, versions of files and messages, and
 the message schemas that this project reads by. Java and Maven are needed; the jars come from the registry of this machine's Maven.
@@ -61,7 +61,7 @@ def _history(key: str, section: str, facts: Mapping[str, Facts]) -> list[list[An
 
 
 def facts_in(histories: Histories, release: str) -> Facts:
-    """What a catalogue says of one release: the inverse of ``merged``."""
+    """The part of a catalogue about one release: the inverse of ``merged``."""
     facts: Facts = {}
     for section, keys in histories.items():
         for key, history in keys.items():
@@ -105,7 +105,7 @@ def _text(head: dict[str, Any], member: str, histories: Histories) -> str:
 
 
 def changes(before: Facts, after: Facts) -> Iterator[str]:
-    """What is different in a later release, one line for each key."""
+    """Lists the differences of a later release, one line for each key."""
     for section in sorted(before.keys() | after.keys()):
         old = before.get(section, {})
         new = after.get(section, {})

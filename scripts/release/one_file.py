@@ -69,7 +69,7 @@ DROPPED = (".py", ".pyi", ".pxd", ".pyx", ".h", ".a", ".c", ".typed")
 
 @dataclass(frozen=True)
 class Tree:
-    """What is going to be unpacked."""
+    """The directory tree that the one file unpacks."""
 
     root: Path
     python: str

@@ -1,4 +1,4 @@
-"""What is inside the one file: a bill of materials (CycloneDX), and the notices of everything."""
+"""Lists everything inside the one file: a bill of materials (CycloneDX), and the notices."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Part:
 
 
 def parts_of(tree: Tree, archives: Sequence[Path]) -> list[Part]:
-    """What the tree and the launcher have in them.
+    """Lists the parts of the tree and of the launcher.
 
     Args:
         tree: as it will be unpacked.

@@ -86,7 +86,7 @@ def resolved(pip: list[str]) -> dict[Path, dict[str, str]]:
 
 
 def _report(pip: list[str], specifiers: Iterable[str], *options: str) -> list[dict[str, Any]]:
-    """What pip would install.
+    """The report of pip about the distributions that it would install.
 
     Raises:
         CalledProcessError: no versions fit together, or the index cannot be reached.

@@ -29,7 +29,7 @@ WORDS = (
 """Words that only the text of one licence has, and its name: for packages whose copyright file names none."""
 
 SPDX_NAMES = {"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "MIT", "MPL-2.0", "PSF-2.0", "Zlib"}
-"""What authors and Debian write as SPDX does."""
+"""SPDX names that authors and Debian use unchanged."""
 
 
 def of_distribution(metadata: Message, notice: str) -> str:

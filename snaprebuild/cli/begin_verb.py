@@ -10,37 +10,50 @@ from collections.abc import Mapping
 
 from snaprebuild.cli.loading import end_loading
 from snaprebuild.errors import UsageError
-from snaprebuild.storage.local.document_file import check_place
+from snaprebuild.storage.local.document_file import check_document, check_place
 from snaprebuild.storage.store import is_object
 
 __all__ = ["begin_verb", "check_file_path"]
 
 
-def begin_verb(verbose: int, documents: Mapping[str, str | None], **read: str | list[str] | None) -> None:
-    """Begins a verb: decisions (-v) and details (-vv) go to stderr, and its documents may be written where they are wanted.
+def begin_verb(
+    verbose: int,
+    documents: Mapping[str, str | None],
+    new_files: Mapping[str, str | None],
+    read: Mapping[str, str | list[str] | None],
+    *,
+    works_without_files: bool,
+) -> None:
+    """Begins a verb: decisions (-v) and details (-vv) go to stderr, and each file that it writes at its end can be written.
 
-    Checked before the work: a later refusal would lose the result.
+    Checked before the work, which may take hours: a later refusal would lose the result.
 
     Args:
         verbose: count of -v.
-        documents: paths of the report and the saved plan by their options, None for those that are not wanted.
+        documents: paths of files that replace an older one, by their options; None for those that are not wanted.
+        new_files: paths of files that replace none, by their options; None for those that are not wanted.
         read: files of ours that are read, None for those that are not given: they must not be written over.
+        works_without_files: the work is more important than these files: only places where they must not be are refused.
 
     Raises:
         UsageError: there is no such directory, or two options name one file.
-        RefusedError: a document may not be written there (``check_place``).
+        RefusedError: a file may not be written there (``check_document``).
+        WriteFailedError: it could not be written.
     """
     end_loading()
     inputs = ((name, [value] if isinstance(value, str) else value or []) for name, value in read.items())
     users = {os.path.realpath(path): f"the {name}" for name, paths in inputs for path in paths}
-    for option, path in documents.items():
+    for option, path in (*documents.items(), *new_files.items()):
         if path is None:
             continue
         check_file_path(option, path)
         other = users.setdefault(os.path.realpath(path), option)
         if other != option:
             raise UsageError(f"{other} and {option} name one file, {path}")
-        check_place(path)
+        if works_without_files:
+            check_place(path)
+        else:
+            check_document(path, replaces=option in documents)
     level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
     logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname).1s %(message)s")
     for stream in (sys.stdout, sys.stderr):

@@ -119,7 +119,8 @@ _DUMPED = "`inspect dump FILE` takes it"
 
 _RESULT_TAKERS = {
     "scan": "`report FILE` and `fleet FILE` take it",
-    **dict.fromkeys(("fleet", "verify", "tier audit", "inspect transactions"), "`report FILE` takes it"),
+    "tier audit": "`report FILE` and `tier repair STORE --audit FILE` take it",
+    **dict.fromkeys(("fleet", "verify", "inspect transactions"), "`report FILE` takes it"),
 }
 
 _SCHEMA = re.compile(rb'\s*\{\s*"schema"\s*:\s*"snaprebuild\.([a-z-]{1,40})/[0-9]{1,4}"')
@@ -364,6 +365,9 @@ REPORTED = FilePurpose(
 SCAN_RESULT = FilePurpose("the JSON result of `scan`", (), ("scan",), source="`scan PATH --save-json FILE` writes one")
 BROKER_PROPERTIES = FilePurpose("the server.properties of a broker", (FileContent.BROKER_PROPERTIES,))
 CLIENT_PROPERTIES = FilePurpose("the configuration of a Kafka client", (FileContent.CLIENT_PROPERTIES,))
+AUDIT_RESULT = FilePurpose(
+    "the JSON result of `tier audit`", (), ("tier audit",), source="`tier audit STORE --save-json FILE` writes one"
+)
 AUDIT_LEDGER = FilePurpose("a ledger of `tier audit`", (FileContent.AUDIT_LEDGER,))
 SETTINGS_FILE = FilePurpose("a file of settings", (FileContent.SETTINGS, FileContent.EMPTY))
 ISR_SCENARIO = FilePurpose("a scenario of `simulate isr`", (FileContent.ISR_SCENARIO,))

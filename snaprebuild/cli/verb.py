@@ -47,13 +47,26 @@ class OutputOptions(msgspec.Struct, frozen=True):
         """Path of the file of metrics; None without one."""
         return None
 
-    def begin(self, documents: Mapping[str, str | None] | None = None, **read: str | list[str] | None) -> None:
-        """``begin_verb`` with ``--save-json`` as one of the documents."""
+    @property
+    def documents(self) -> dict[str, str | None]:
+        """Paths of the documents that are written at the end, by their options."""
+        return {"--save-json": self.report}
+
+    def begin(
+        self,
+        documents: Mapping[str, str | None] | None = None,
+        *,
+        new_files: Mapping[str, str | None] | None = None,
+        read: Mapping[str, str | list[str] | None] | None = None,
+        works_without_files: bool = False,
+    ) -> None:
+        """``begin_verb``, with the documents of all verbs next to those of this one."""
         from snaprebuild.cli.begin_verb import begin_verb
 
         # Not before the verb begins: `before-start` forks first, so that CMD starts also if a module is damaged or the file cannot be read.
         _protect_log_dirs_of(click.get_current_context().params.get("server_properties"))
-        begin_verb(self.verbose, {"--save-json": self.report, **(documents or {})}, **read)
+        every = {**self.documents, **(documents or {})}
+        begin_verb(self.verbose, every, new_files or {}, read or {}, works_without_files=works_without_files)
 
 
 class MeasuredOutput(OutputOptions, frozen=True):
@@ -66,15 +79,16 @@ class MeasuredOutput(OutputOptions, frozen=True):
         """Path of the file of metrics; None without one."""
         return self.metrics
 
-    def begin(self, documents: Mapping[str, str | None] | None = None, **read: str | list[str] | None) -> None:
-        """Begins the run (``OutputOptions.begin``), with ``--metrics`` as one of the documents.
+    @property
+    def documents(self) -> dict[str, str | None]:
+        """Paths of the documents that are written at the end, by their options.
 
         Raises:
             UsageError: the collector would not read a file of that name.
         """
         if self.metrics is not None and not self.metrics.endswith(".prom"):
             raise UsageError(f"--metrics: expected a name that ends in .prom, found {self.metrics or 'an empty path'}")
-        super().begin({"--metrics": self.metrics, **(documents or {})}, **read)
+        return {**super().documents, "--metrics": self.metrics}
 
 
 def verb(

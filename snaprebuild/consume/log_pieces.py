@@ -19,10 +19,12 @@ from snaprebuild.storage.partition_dir import PartitionDir, SegmentFiles, read_p
 from snaprebuild.storage.store import FileIdentity, OpenBytes, ReadStore
 from snaprebuild.storage.store_path import ReadPath
 
-__all__ = ["BatchFault", "LogPiece", "blocks_of", "pieces_of", "split_offsets"]
+__all__ = ["MAGIC_V2", "BatchFault", "LogPiece", "blocks_of", "pieces_of", "split_offsets"]
 
 BLOCK_ROWS = 4096
 """Headers of a block, at least, unless the segment ends."""
+
+MAGIC_V2 = 2
 
 MAGIC_BYTES = MAGIC_POSITION + 1 - LOG_OVERHEAD_BYTES
 """Bytes after the length, up to the magic."""

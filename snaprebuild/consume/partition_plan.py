@@ -253,6 +253,12 @@ class _Planner:
         hidden = next((each for each in survey.passed if (each.offset or 0) >= unstable.first_offset), None)
         if hidden is not None and not self._query.skips_faults:
             return max(stable, start), hidden.error
+        if survey.missing is not None and survey.missing[1] > unstable.first_offset:
+            begin, missing_end = survey.missing
+            reason = (
+                f"producer {unstable.producer_id} has a transaction from {unstable.first_offset} on whose marker may be in them"
+            )
+            self._lose(begin, missing_end, f"they are in no batch, and {reason}")
         message = (
             f"producer {unstable.producer_id} has a transaction from {unstable.first_offset} on without a marker below the high "
             f"watermark: the read ends there, and {end - stable} offsets are left out"

@@ -16,7 +16,7 @@ from formats.log.record_batch import ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, ATTRIBU
 from formats.log.record_groups import RecordGroup, record_groups
 from snaprebuild.consume.arrow_arrays import one_row
 from snaprebuild.consume.arrow_batches import arrow_batch, record_schema
-from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of
+from snaprebuild.consume.log_pieces import MAGIC_V2, BatchFault, LogPiece, blocks_of
 from snaprebuild.consume.partition_plan import RecordPlan
 from snaprebuild.consume.record_query import DamageMode, RecordIsolation, RecordQuery, TimeBounds
 from snaprebuild.consume.transaction_outcomes import Outcome
@@ -73,9 +73,6 @@ class ReadRange(msgspec.Struct, frozen=True):
     def topic_partition(self) -> str:
         """``<topic>-<partition>``."""
         return f"{self.topic}-{self.partition}"
-
-
-MAGIC_V2 = 2
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from formats.log.batch_headers import HEADER_COLUMNS, HeaderBlock
 from formats.log.record_groups import bad_checksum
 from formats.partition.transaction_index import read_transaction_index
 from snaprebuild.consume.chosen_log import ChosenLog
-from snaprebuild.consume.log_pieces import BatchFault, LogPiece, blocks_of
+from snaprebuild.consume.log_pieces import MAGIC_V2, BatchFault, LogPiece, blocks_of
 from snaprebuild.consume.transaction_outcomes import OUTCOME_COLUMNS, OutcomeReplay, TransactionOutcomes
 from snaprebuild.errors import ChangedFileError, ReadFailedError
 from snaprebuild.findings import Finding, Severity, pluralize
@@ -28,6 +28,8 @@ from snaprebuild.storage.store_path import ReadPath
 
 __all__ = ["LogSurvey", "good_parts", "survey_log"]
 
+
+SURVEY_COLUMNS = (*OUTCOME_COLUMNS, "magic")
 
 PASSED_MAX = 1024
 """Faults of a log that are kept."""
@@ -49,6 +51,8 @@ class LogSurvey:
         damage: where the survey ended early; None if it did not.
         damage_offset: the offsets below it were surveyed, if it ended early.
         passed: faults that the survey went past; of very many the last.
+        missing: the first and the next offset of the last part of the log that is in no batch; None without one, or if compaction may
+            have removed it.
         findings: about transaction indexes, and about batches in which a time was searched.
         headers: of whole rolled segments without a fault, by path.
     """
@@ -58,6 +62,7 @@ class LogSurvey:
     damage: BatchFault | None = None
     damage_offset: int = 0
     passed: list[BatchFault] = field(default_factory=list)
+    missing: tuple[int, int] | None = None
     findings: list[Finding] = field(default_factory=list)
     headers: dict[str, list[HeaderBlock]] = field(default_factory=dict)
 
@@ -105,6 +110,9 @@ class _Survey:
         self._unlisted = 0
         self._unlisted_in = ""
         self._faults = 0
+        self._faults_before = 0
+        self._may_have_gaps = log.may_have_gaps
+        self._missing: tuple[int, int] | None = None
         self._headers: dict[str, list[HeaderBlock]] = {}
         self._kept_bytes = 0
 
@@ -120,6 +128,7 @@ class _Survey:
             self._damage,
             self._next_offset,
             list(self._passed),
+            None if self._may_have_gaps else self._missing,
             self._findings,
             self._headers,
         )
@@ -137,7 +146,7 @@ class _Survey:
     def _take_piece(self, piece: LogPiece, source: OpenBytes) -> None:
         aborted: set[tuple[int, int]] = set()
         keeps = not piece.is_last and piece.high > self._log.log_start and self._kept_bytes < KEPT_BYTES
-        columns = HEADER_COLUMNS if self._times or keeps else OUTCOME_COLUMNS
+        columns = HEADER_COLUMNS if self._times or keeps else SURVEY_COLUMNS
         kept: list[HeaderBlock] = []
         faults = self._faults
         # What is above is read from the next segment. A copy of another leader may have other batches there.
@@ -170,12 +179,26 @@ class _Survey:
         if not len(block):
             return
         if self._with_outcomes:
+            self._note_missing(block)
             self._replay.take(block)
             aborted.update((each.producer_id, each.marker_offset) for each in self._replay.aborted)
         for time_ms, offset in self._times.items():
             if offset is None:
                 self._times[time_ms] = self._first_record(block, source, time_ms)
         self._next_offset = block.next_offset
+
+    def _note_missing(self, block: HeaderBlock) -> None:
+        """Notes the offsets between a block and the one before it, in which the end of a transaction may have been."""
+        has_damage_before = self._faults > self._faults_before
+        self._faults_before = self._faults
+        counted = block.column("record_count")
+        self._may_have_gaps |= bool(((counted >= 0) & (counted <= block.column("last_offset_delta"))).any())
+        begin = max(self._next_offset, self._log.log_start)
+        end = int(block.column("base_offset")[0])
+        # The header of a wrapper of magic 0 or 1 has its last offset.
+        if end <= begin or has_damage_before or self._may_have_gaps or block.column("magic")[0] < MAGIC_V2:
+            return
+        self._missing = begin, end
 
     def _first_record(self, block: HeaderBlock, source: OpenBytes, time_ms: int) -> int | None:
         """The offset of the first record of a block at or after a time, control records included, as a broker searches it."""

@@ -280,7 +280,7 @@ def build_follower(
     Args:
         plan: from ``plan_build``.
         log_dir: that the directory goes to. The lock of a broker's is held meanwhile, so that none starts.
-        receipt: of the run, which gets the directory before it is made.
+        receipt: of the run, which gets the directory before it has its name.
         log_dirs: all of the broker, where it is known which.
         allow_unproven: UNPROVEN producers may be written; UNSOUND ones never are.
 
@@ -296,8 +296,8 @@ def build_follower(
             lock.verify()
             _check_log_dirs(plan, log_dir, log_dirs)  # again, now that no broker can start
         files = {each.name: each.data for each in plan.files}
-        receipt.announce(os.path.join(os.path.realpath(log_dir), plan.directory_name), files)
-        create_partition_directory(log_dir, plan.directory_name, files, _owner_of(log_dir))
+        announce = receipt.announcing(os.path.join(os.path.realpath(log_dir), plan.directory_name), files)
+        create_partition_directory(log_dir, plan.directory_name, files, _owner_of(log_dir), announce=announce)
     receipt.close()
 
 

@@ -191,7 +191,7 @@ def _store_access(
 class RecordStream:
     """The records of a call of ``records``: iterate over it for batches of Arrow. Each iteration reads again.
 
-    ``reader()`` gives them to DuckDB, Polars, pandas and everything else that takes Arrow.
+    DuckDB, Polars and everything else that takes a stream of Arrow take it as it is; ``reader()`` is for the rest.
     """
 
     def __init__(self, source: RecordSource, query: RecordQuery, limits: RunLimits) -> None:
@@ -239,6 +239,10 @@ class RecordStream:
         import pyarrow as pa
 
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The batches as a stream of the C interface of Arrow."""
+        return self.reader().__arrow_c_stream__(requested_schema)
 
     @property
     def partitions(self) -> tuple[RecordRange, ...]:

@@ -270,6 +270,7 @@ SENTENCES = frozenset(
         "retention_source",
         "source",
         "takes_effect",
+        "unproven_reason",
     )
 )
 """Members of the documents of results that are sentences, or parts of some."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,8 +11,11 @@ from functools import partial
 import msgspec
 
 from formats.errors import FormatError
+from formats.log.batch_headers import TailKind
+from formats.partition.producer_snapshot import write_entries
 from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedError, SnaprebuildError
 from snaprebuild.findings import IN_FLUX, Finding, FindingCause, Severity, finding_of_error, in_flux
+from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.replay.difference import Comparison, ComparisonStatus, VerifiedSnapshot, impossible_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock
@@ -46,6 +50,7 @@ __all__ = [
     "VerifyOutcome",
     "VerifyResult",
     "compared_alone",
+    "right_snapshot",
     "snapshot_needs",
     "verify",
     "verify_task",
@@ -67,6 +72,8 @@ class VerifyOutcome(TaskOutcome):
         log_end_offset: end of the last segment that was read.
         later_producers: entries of ``ENTRY_DTYPE`` of the batches above the newest snapshot, in the order of the log, as bytes.
         lost_snapshot: a snapshot of the listing is gone.
+        right_sha256: SHA-256 of the right snapshot of each boundary whose own is wrong or has no bytes, if they are wanted.
+        unproven_reasons: why there is none, for each such boundary without one.
     """
 
     snapshots: list[VerifiedSnapshot] = msgspec.field(default_factory=list)
@@ -74,6 +81,8 @@ class VerifyOutcome(TaskOutcome):
     log_end_offset: int = 0
     later_producers: bytes = b""
     lost_snapshot: bool = False
+    right_sha256: dict[int, str] = msgspec.field(default_factory=dict)
+    unproven_reasons: dict[int, str] = msgspec.field(default_factory=dict)
 
     @property
     def is_unsound_reported(self) -> bool:
@@ -92,6 +101,8 @@ class VerifyOutcome(TaskOutcome):
         self.log_end_offset = part.log_end_offset
         self.later_producers += part.later_producers
         self.lost_snapshot = self.lost_snapshot or part.lost_snapshot
+        self.right_sha256 |= part.right_sha256
+        self.unproven_reasons |= part.unproven_reasons
 
 
 class PartitionVerdict(msgspec.Struct):
@@ -189,13 +200,15 @@ def verify_task(
 ) -> PartitionTask:
     """The task that judges every snapshot of a log without a broker around it, as that of copies in remote storage.
 
+    The outcome gets the SHA-256 of the right snapshots.
+
     Args:
         verdict: of the partition, which gets the outcome.
         clock: entries that a load at this moment drops are not compared.
         list_differences: takes the offset and the comparison of each snapshot (``ListedDifferences``).
         on_boundary: called for every boundary; not with an engine that judges partitions elsewhere.
     """
-    job = _VerifyJob(verdict.source, clock, Selection(), True, known_log_end(verdict.source.directory))
+    job = _VerifyJob(verdict.source, clock, Selection(), True, known_log_end(verdict.source.directory), wants_right=True)
     return _VerifyTask(job, verdict, list_differences, on_boundary=on_boundary)
 
 
@@ -205,6 +218,7 @@ class _VerifyJob(Job):
 
     Attributes:
         log_end_offset: the log reaches this offset for certain.
+        wants_right: the outcome gets the SHA-256 of the right snapshots.
     """
 
     source: PartitionSource
@@ -212,6 +226,7 @@ class _VerifyJob(Job):
     selection: Selection
     check_crc: bool
     log_end_offset: int
+    wants_right: bool = False
 
     def replay(self) -> PartitionReplay:
         """From the first segment, on the snapshot there as far as the log and later snapshots confirm it."""
@@ -315,8 +330,20 @@ class _VerifyTask(ReplayTask):
         found = False
         for listed in self.source.directory.snapshots_at(state.offset):
             found |= self._compared(state, listed)
-        if not found and not state.is_cut and self._on_boundary is not None:
-            self._on_boundary(self.source, state, None, None)
+        if not found and not state.is_cut:
+            self._take_right(state)
+            if self._on_boundary is not None:
+                self._on_boundary(self.source, state, None, None)
+
+    def _take_right(self, state: BoundaryState) -> None:
+        """Takes the SHA-256 of the right snapshot of a boundary whose own is wrong or absent, if it is wanted."""
+        if not self._job.wants_right:
+            return
+        right = right_snapshot(state)
+        if isinstance(right, bytes):
+            self.outcome.right_sha256[state.offset] = hashlib.sha256(right).hexdigest()
+        else:
+            self.outcome.unproven_reasons[state.offset] = right
 
     def _compared(self, state: BoundaryState, listed: ListedFile) -> bool:
         """Judges a snapshot; False if it is gone by now."""
@@ -331,6 +358,8 @@ class _VerifyTask(ReplayTask):
         if comparison is None:
             self._deleted(state.offset, listed)
             return False
+        if comparison.proven_wrong:
+            self._take_right(state)
         if self._on_boundary is not None:
             self._on_boundary(self.source, state, listed, comparison)
         self._judge(VerifiedSnapshot(state.offset, listed.name, state.judgement.snapshot_class, comparison))
@@ -398,6 +427,22 @@ class _VerifyTask(ReplayTask):
             found = Finding("wrong-snapshot", Severity.FINDING, self.path, message, verdict.offset, comparison.status.reason)
             self.outcome.findings.append(found)
         self._list_differences(verdict.offset, comparison)
+
+
+def right_snapshot(state: BoundaryState) -> bytes | str:
+    """The snapshot that a replay proves for a boundary; or why it proves none, in words."""
+    judgement = state.judgement
+    if state.is_cut and state.segment.cut_batch_offset is not None:
+        return "the replay has no state at its end"  # the last copy below a gap ends with a batch, and its state is known
+    if judgement.snapshot_class is not SnapshotClass.EXACT:
+        # What was deleted before the first copy may still be in a later snapshot alone.
+        return f"the replay is {judgement.snapshot_class.value}: {judgement.reasons[0]}"
+    if state.segment.tail.kind is not TailKind.CLEAN:
+        return f"its segment ends with bytes that are not a batch: {state.segment.tail.error}"
+    impossible = impossible_entries(state.entries, state.offset)
+    if impossible is not None:
+        return f"the replay gives what no broker writes: {impossible}"
+    return write_entries(state.entries)
 
 
 def compared_alone(

@@ -16,6 +16,7 @@ from snaprebuild.snapshots.engine.partition_task import to_domain_error
 from snaprebuild.snapshots.plan.plan_model import PartitionPlan
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.source.source import PartitionSource
+from snaprebuild.spark.packing import in_turns
 from snaprebuild.storage.store import ReadStore
 from snaprebuild.storage.store_path import store_of
 from snaprebuild.storage.thread_pool import local_map
@@ -148,14 +149,4 @@ def answered(sent: bytes) -> bytes:
 
 def some_at_once(calls: Iterable[Calls]) -> Iterator[list[Calls]]:
     """The calls in turns that are not large."""
-    some: list[Calls] = []
-    size_bytes = 0
-    for each in calls:
-        if some and size_bytes + len(each.sent) > CALL_BYTES_AT_ONCE:
-            yield some
-            some = []
-            size_bytes = 0
-        some.append(each)
-        size_bytes += len(each.sent)
-    if some:
-        yield some
+    return in_turns(calls, CALL_BYTES_AT_ONCE, lambda each: len(each.sent))

@@ -24,7 +24,7 @@ from snaprebuild.snapshots.engine.partition_task import Job
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.spark import replay_tasks, summary_rows
 from snaprebuild.spark.arrow_tables import TaskFrame, data_frame, ddl
-from snaprebuild.spark.packing import pack, sent_to_tasks, tasks_for
+from snaprebuild.spark.packing import in_turns, pack, sent_to_tasks, tasks_for
 from snaprebuild.spark.partition_jobs import chunk_starts
 from snaprebuild.spark.replay_tasks import MERGED_FIRST, RESULT_SCHEMA, Division, WholeUnlessLarge
 from snaprebuild.spark.summary_rows import JOB_PIECE, WHOLE, WITHHELD
@@ -66,7 +66,11 @@ PLACE_SCHEMA = pa.schema([("of", pa.int32()), ("low", pa.int64()), ("high", pa.i
 SENT_SCHEMA = pa.schema([("partition", pa.int32()), ("job", pa.binary())])
 
 
+COLLECT_BYTES = 256 << 20
+"""Results that one query brings to the driver. Spark refuses more than 1 GiB (``spark.driver.maxResultSize``)."""
+
 PARTITIONS_AT_ONCE = 500
+"""Partitions whose results fit into one query, also if every snapshot is wrong: a row then has a megabyte at most."""
 
 PIECES_WRITTEN_OUT = 32
 """Up to this number, pieces are written into the query itself; a larger table is broadcast to all executors, by a job of its
@@ -232,15 +236,15 @@ def run_replays(
         merged = results.unionByName(first, allowMissingColumns=True).repartition(count, "partition")
         ordered = merged.sortWithinPartitions("partition", "base_offset")
         results = ordered.mapInArrow(replay_tasks.merge_chunks, ddl(RESULT_SCHEMA))
-    return collected(results, sorted(jobs))
+    return collected(results, len(jobs), RESULT_SCHEMA)
 
 
-def run_read_jobs(read: DataFrame, numbers: Sequence[int], count: int, services: TaskServices) -> Iterator[Any]:
+def run_read_jobs(read: DataFrame, partitions: int, count: int, services: TaskServices) -> Iterator[Any]:
     """Runs jobs that the tasks which read send on with the rows, each row to the task in its column ``slot``.
 
     Args:
         read: of ``summary_rows.SCHEMA``.
-        numbers: of the partitions, ascending.
+        partitions: how many have a job.
         count: of tasks.
         services: of the tasks.
 
@@ -249,7 +253,7 @@ def run_read_jobs(read: DataFrame, numbers: Sequence[int], count: int, services:
     """
     ordered = sent_to_tasks(read, count).sortWithinPartitions(*summary_rows.KEYS)
     results = ordered.mapInArrow(services.wrap(replay_tasks.run_jobs, count), ddl(RESULT_SCHEMA))
-    return collected(results, numbers)
+    return collected(results, partitions, RESULT_SCHEMA)
 
 
 def tasks_of_pieces(pieces: Sequence[RowRange], tasks: int | None) -> tuple[list[int], int]:
@@ -320,20 +324,28 @@ def _places(session: SparkSession, pieces: Sequence[RowRange], slots: Sequence[i
     return data_frame(session, pa.Table.from_pydict(columns, schema=PLACE_SCHEMA))
 
 
-def collected(rows: DataFrame, numbers: Sequence[int]) -> Iterator[Row]:
-    """The rows of a frame that has one for each partition, some at a time: if every snapshot is wrong, a row may have a megabyte.
+def collected(rows: DataFrame, partitions: int, schema: pa.Schema) -> Iterator[Row]:
+    """The rows of a frame that has one for each partition: in one query if they are small, else some at a time.
 
     Args:
         rows: with the column ``partition``; computed once, unless an executor is lost that holds some of it.
-        numbers: of the partitions, ascending.
+        partitions: how many there are.
+        schema: of the rows.
     """
-    if len(numbers) <= PARTITIONS_AT_ONCE:
+    if partitions <= PARTITIONS_AT_ONCE:
         yield from rows.collect()
         return
+    size = " + ".join(f"coalesce(octet_length({field.name}), 0)" for field in schema if field.type == pa.binary())
+    most = COLLECT_BYTES // partitions
     persisted = rows.persist()
     try:
-        for start in range(0, len(numbers), PARTITIONS_AT_ONCE):
-            some = numbers[start : start + PARTITIONS_AT_ONCE]
-            yield from persisted.where(persisted["partition"].between(some[0], some[-1])).collect()
+        small = persisted.where(f"{size} <= {most}").collect()
+        yield from small
+        if len(small) == partitions:
+            return
+        large = persisted.where(f"{size} > {most}")
+        sizes: dict[int, int] = dict(large.selectExpr("partition", f"{size} AS size").collect())
+        for some in in_turns(sorted(sizes), COLLECT_BYTES, sizes.__getitem__):
+            yield from large.where(f"partition BETWEEN {some[0]} AND {some[-1]}").collect()
     finally:
         persisted.unpersist()

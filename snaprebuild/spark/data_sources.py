@@ -52,7 +52,7 @@ from snaprebuild.spark.selected_files import (
     split,
     text_of,
 )
-from snaprebuild.spark.source_options import SourceOptions
+from snaprebuild.spark.source_options import SourceOptions, existing_paths
 from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.typed_paths import with_meant
 
@@ -177,7 +177,12 @@ class FileReader(FilteredReader):
         options = self.options
         source = self.source
         return list_files(
-            options.existing_paths(), options.selection, source.kind, source.files_of, options.s3, checks_names=checks_names
+            existing_paths(options.paths, options.s3),
+            options.selection,
+            source.kind,
+            source.files_of,
+            options.s3,
+            checks_names=checks_names,
         )
 
     def _check(self, listing: ListedFiles) -> None:
@@ -352,7 +357,7 @@ class FileSource(TableSource):
             UsageError: an option makes no sense, or a path does not exist.
         """
         options = SourceOptions.of(self.options, self.whole)
-        options.existing_paths()
+        existing_paths(options.paths, options.s3)
         return options.schema
 
     def reader_of(self, options: CaseInsensitiveDict, columns: pa.Schema) -> DataSourceReader:
@@ -449,7 +454,7 @@ class KafkaRecords(TableSource):
             UsageError: an option makes no sense, or a path does not exist.
         """
         options = RecordOptions.of(self.options)
-        options.existing_paths()
+        existing_paths(options.paths, options.s3)
         return options.schema
 
     def reader_of(self, options: CaseInsensitiveDict, columns: pa.Schema) -> DataSourceReader:

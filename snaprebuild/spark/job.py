@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from formats.errors import FormatError
 from snaprebuild.errors import RefusedError, SnaprebuildError, StorageError
-from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, run_tasks_here, to_domain_error
+from snaprebuild.snapshots.engine.partition_task import Job, PartitionTask, to_domain_error
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.spark import read_rows, summary_rows
@@ -47,15 +47,22 @@ from snaprebuild.spark.effect_cache import JobCache
 from snaprebuild.spark.effect_files import EffectCache
 from snaprebuild.spark.executor_directories import identities_of
 from snaprebuild.spark.job_progress import Progress, watched
-from snaprebuild.spark.limited_reads import Outcome, check_keeps_limits, read_with_shares, run_with_shares
-from snaprebuild.spark.packing import RANGES_PER_TASK, TASKS_MAX, pack, task_bytes, tasks_for
+from snaprebuild.spark.limited_reads import (
+    Outcome,
+    SharedReads,
+    check_keeps_limits,
+    read_with_shares,
+    run_with_shares,
+    shared_segments,
+)
+from snaprebuild.spark.packing import RANGES_PER_TASK, TASKS_MAX, in_turns, pack, task_bytes, tasks_for
 from snaprebuild.spark.read_rows import ReadRow, ranges_of
 from snaprebuild.spark.read_tasks import read_row, read_segments
 from snaprebuild.spark.replay_tasks import TooManyRows, WholeUnlessLarge
 from snaprebuild.spark.run_limits import limits_of, limits_of_stores
 from snaprebuild.spark.segment_calls import call_on_segments
 from snaprebuild.spark.session import is_stopped, python_of_executors
-from snaprebuild.spark.task_services import TaskServices, local_cores, rated_tasks, task_services
+from snaprebuild.spark.task_services import TaskServices, local_cores, log_directories, rated_tasks, task_services
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA, WholePartition, placed_by_cost, placed_whole, run_whole
 from snaprebuild.storage.io_limits.policy import current_limits
 from snaprebuild.storage.store import S3Settings
@@ -109,24 +116,13 @@ MapResult = TypeVar("MapResult")
 
 
 def waves_of(items: Iterable[Item], segments_of: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """The items in their order, as many at once as have ``WAVE_SEGMENTS_MAX`` segments together; one with more is alone.
+    """The items in their order, as many at once as go through the driver together.
 
     Args:
         items: of the job.
         segments_of: how many segments an item has.
     """
-    wave: list[Item] = []
-    wave_segments = 0
-    for item in items:
-        segments = segments_of(item)
-        if wave and wave_segments + segments > WAVE_SEGMENTS_MAX:
-            yield wave
-            wave = []
-            wave_segments = 0
-        wave.append(item)
-        wave_segments += segments
-    if wave:
-        yield wave
+    return in_turns(items, WAVE_SEGMENTS_MAX, segments_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +146,17 @@ class SparkEngine:
     def __call__(self, tasks: Sequence[PartitionTask]) -> None:
         """Runs all tasks, of one reader. A failure of one does not stop the others.
 
-        With a reader, executors read the segments, or this process if requests or bytes are limited.
-
         Raises:
             UsageError: requests or bytes are limited, and the session is one of Spark Connect.
         """
         limits = limits_of(tasks)
-        reader = tasks[0].reader if tasks else None
-        if reader is not None and limits is not None:
-            run_tasks_here(tasks, reader)
-            return
-        if reader is not None:
-            for some in waves_of(tasks, lambda each: len(each.source.directory.segments)):
-                call_on_segments(self, some)
-            return
         if limits is not None:
             check_keeps_limits(self.session)
+        if tasks and tasks[0].reader is not None:
+            for some in waves_of(tasks, lambda each: len(each.source.directory.segments)):
+                call_on_segments(self, some, limits)
+            return
+        if limits is not None:
             run_with_shares(tasks, limits, partial(self._read_with_shares, limits, [task.source for task in tasks]))
             return
         for wave in waves_of(self._begun(tasks), lambda each: len(each[1])):
@@ -235,10 +226,35 @@ class SparkEngine:
     ) -> Sequence[Outcome]:
         """Summaries of segments, or their errors."""
         try:
-            with _settings(self.session, SETTINGS):
-                return read_with_shares(self.session, task_services(self.session, sources).wrap, limits, reads)
-        except Exception as error:  # of the job as a whole
-            return [self._failure(error)] * len(reads)
+            outcomes = dict(self.read_within_limits(limits, shared_segments(reads), log_directories(sources)))
+        except (RefusedError, StorageError) as error:  # of the job as a whole
+            return [error] * len(reads)
+        return [outcomes[number] for number in range(len(reads))]
+
+    def read_within_limits(
+        self, limits: S3Settings, reads: SharedReads[Any], log_dirs: Iterable[str]
+    ) -> Generator[tuple[int, Any]]:
+        """Number and outcome of each item of a run whose requests or bytes are limited (``read_with_shares``).
+
+        Args:
+            limits: settings with the limits.
+            reads: the items.
+            log_dirs: directories on this machine that have them.
+
+        Raises:
+            UsageError: the session is one of Spark Connect.
+            RefusedError, StorageError: the job as a whole failed.
+        """
+        check_keeps_limits(self.session)
+        services = replace(task_services(self.session), log_dirs=identities_of(log_dirs))
+        try:
+            with (
+                _settings(self.session, SETTINGS),
+                contextlib.closing(read_with_shares(self.session, services.wrap, limits, reads)) as arriving,
+            ):
+                yield from arriving
+        except Exception as error:
+            raise self._failure(error) from error
 
     def _run_wave(self, wave: list[tuple[PartitionTask, list[ReadTask]]]) -> None:
         tasks = [task for task, _ in wave]
@@ -330,7 +346,7 @@ class SparkEngine:
         with _settings(self.session, SETTINGS), watched(self.session, self.progress, read_bytes):
             table = read_rows.table_of([*items.values()], placed)
             rows = mapped_in_tasks(self.session, table, count, services.wrap(function, count), OUTCOME_SCHEMA)
-            for row in collected(rows, sorted(items)):
+            for row in collected(rows, len(items), OUTCOME_SCHEMA):
                 yield row.partition, pickle.loads(row.done)  # noqa: S301  made by our own task
 
     def run_partitions(
@@ -436,7 +452,7 @@ class SparkEngine:
             read = read.persist()
             persisted.append(TaskFrame(read, len(sizes_read)))
             sent = rows_sent(read)
-        return ReplayQuery(read, run_read_jobs(sent, sorted(work.jobs), count, services), sizes_read)
+        return ReplayQuery(read, run_read_jobs(sent, len(work.jobs), count, services), sizes_read)
 
     def _replayed(self, work: Round, query: ReplayQuery, services: TaskServices) -> Generator[tuple[int, Any]]:
         """Number and outcome of each partition, or ``MoreReads``. Those with many rows come last: another query replays their chunks."""

@@ -1,9 +1,12 @@
-"""Runs with a limit of requests or of bytes: executors read the segments, each task with a share, and the driver does all else.
+"""Runs with a limit of requests or of bytes: executors read, each task with a share, and the driver does all else.
 
-A share has what the segments of a task need, and up to a quarter more. It is taken from the budget of the run before the job begins,
+A share has what the items of a task need, and up to a quarter more. It is taken from the budget of the run before the job begins,
 and what a task reports as not used returns when the job has ended.
 
-A task that Spark repeats cannot know what its first attempt has used. So it gets nothing: its segments are handed out again, with
+The needs of a segment are known. Those of other items are estimates: one that was too low is doubled for the next attempt. When nothing
+fits any more, the next item gets all that is left. So such a run ends with its limit used up, as on one machine.
+
+A task that Spark repeats cannot know what its first attempt has used. So it gets nothing: its items are handed out again, with
 another share, and the first share counts as used. This holds because no attempt looks like a first one twice: the job is one stage
 without a shuffle, whose rows go to the driver at once. Spark repeats such a stage task by task, and numbers the attempts.
 """
@@ -13,9 +16,9 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -33,7 +36,16 @@ from snaprebuild.spark.task_services import is_speculative
 from snaprebuild.storage.s3.request_limits import BYTES, OPTIONS, REQUESTS, limit_used_up, meter_of, meters
 from snaprebuild.storage.store import S3Settings
 
-__all__ = ["ShareCounter", "check_keeps_limits", "read_with_shares", "run_with_shares", "shares_of"]
+__all__ = [
+    "ShareCounter",
+    "SharedReads",
+    "check_keeps_limits",
+    "read_with_shares",
+    "run_with_shares",
+    "segment_needs",
+    "shared_segments",
+    "shares_of",
+]
 
 SEGMENTS_AT_ONCE = 1_000
 """Segments of a job that go through the driver at once."""
@@ -45,7 +57,9 @@ SECOND_ATTEMPT_SECONDS = 60.0
 """How long a second attempt waits while the first one may still run, as with speculation: the first that ends counts."""
 
 ROW_SCHEMA = pa.schema([("number", pa.int64()), ("outcome", pa.binary()), ("requests", pa.int64()), ("read_bytes", pa.int64())])
-"""A segment has a row with its number, and what was read or the error. A task ends with a row: its place below 0, and what it used."""
+"""An item has a row with its number, and what was read or the error. A task ends with a row: its place below 0, and what it used."""
+
+Item = TypeVar("Item")
 
 Outcome = Pieces | SnaprebuildError | FormatError
 
@@ -82,17 +96,49 @@ class ShareCounter:
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadShares:
-    """The function of the tasks: each reads the segments of its place, within its share.
+class SharedReads(Generic[Item]):
+    """Items that tasks read with shares.
 
     Attributes:
-        reads: all segments.
-        places: numbers of the segments of each task.
+        read: reads one of them, in a task.
+        items: what is read.
+        needs: of each item.
+        sizes: of the items in bytes, by which the tasks are packed.
+        are_estimates: the needs may be wrong. Then items are read in their order, and the first one that the limit ends ends the run.
+    """
+
+    read: Callable[[Item], Any]
+    items: Sequence[Item]
+    needs: Sequence[Needs]
+    sizes: Sequence[int]
+    are_estimates: bool
+
+
+def shared_segments(tasks: Sequence[ReadTask]) -> SharedReads[ReadTask]:
+    """The summaries of segments. One that does not fit is left out, as in a run on one machine."""
+    sizes = [task.identity.size_bytes for task in tasks]
+    return SharedReads(read_segment, tasks, [segment_needs(task) for task in tasks], sizes, are_estimates=False)
+
+
+def segment_needs(task: ReadTask) -> Needs:
+    """The needs of a segment; nothing for one on a file system."""
+    return (0, 0) if task.store.is_local else needs_of(task)
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadShares:
+    """The function of the tasks: each reads the items of its place, within its share.
+
+    Attributes:
+        read: reads an item.
+        items: of the job.
+        places: numbers of the items of each task.
         shares: of each task.
         waits: a second attempt may run next to the first one.
     """
 
-    reads: list[ReadTask]
+    read: Callable[[Any], Any]
+    items: list[Any]
     places: list[list[int]]
     shares: list[Needs]
     waits: bool
@@ -111,10 +157,10 @@ class _ReadShares:
         counter = ShareCounter(self.shares[place])
         meters.counter = counter
         for number in self.places[place]:
-            outcome: Outcome
+            outcome: Any
             try:
-                outcome = read_segment(self.reads[number])
-            except Exception as error:  # of this segment only
+                outcome = self.read(self.items[number])
+            except Exception as error:  # of this item only
                 outcome = to_domain_error(error)
             yield _row(number, pickle.dumps(outcome), (0, 0))
         yield _row(-1 - place, b"", counter.end())
@@ -163,34 +209,64 @@ def check_keeps_limits(session: SparkSession) -> None:
         )
 
 
-def read_with_shares(session: SparkSession, wrap: Wrap, settings: S3Settings, reads: Sequence[ReadTask]) -> list[Outcome]:
-    """Reads segments on executors, and never sends more requests or reads more bytes than the run may.
+def read_with_shares(
+    session: SparkSession, wrap: Wrap, settings: S3Settings, reads: SharedReads[Any]
+) -> Generator[tuple[int, Any]]:
+    """Reads items on executors, and never sends more requests or reads more bytes than the run may.
 
     Args:
         session: that runs the tasks.
         wrap: puts the function of the tasks under the other limits of the run.
         settings: with the limits.
-        reads: segments.
+        reads: the items.
 
     Returns:
-        What was read of each, or its error: ``LimitReachedError`` if its needs are not left.
+        The number of each item, with what was read or its error: ``LimitReachedError`` if its needs are not left.
     """
-    outcomes: dict[int, Outcome] = {}
-    waiting = list(range(len(reads)))
+    needs = list(reads.needs)
+    waiting = list(range(len(needs)))
     while waiting:
         before = left_of(settings)
-        fitting = _fitting(reads, waiting, before)
-        taken = set(fitting)
-        if fitting:
-            outcomes |= _job(session, wrap, settings, reads, fitting)
-        # A share may be used up before the budget is; and a task that was repeated has read nothing.
-        again = [number for number in fitting if isinstance(outcomes.get(number), LimitReachedError | None)]
-        is_stuck = len(again) == len(fitting) and left_of(settings) == before
-        for number in waiting:
-            if is_stuck or number not in taken:
-                outcomes.setdefault(number, _used_up(settings))
-        waiting = [] if is_stuck else again
-    return [outcomes[number] for number in range(len(reads))]
+        chosen = _fitting(needs, waiting, before, in_order=reads.are_estimates)
+        has_all_left = reads.are_estimates and not chosen
+        if has_all_left:
+            chosen = waiting[:1]
+            needs[chosen[0]] = _all_of(before, needs[chosen[0]])
+        outcomes = _job(session, wrap, settings, reads, chosen, needs) if chosen else {}
+        again: list[int] = []
+        is_over = False
+        has_grown = False
+        for number in chosen:
+            outcome = outcomes.get(number)
+            if isinstance(outcome, LimitReachedError) and has_all_left:
+                is_over = True
+            # A share may be used up before the budget is; and a task that was repeated has read nothing.
+            elif isinstance(outcome, LimitReachedError | None):
+                again.append(number)
+                if reads.are_estimates and outcome is not None:
+                    requests, read_bytes = needs[number]
+                    needs[number] = 2 * requests + 1, 2 * read_bytes + 1
+                    has_grown = True
+                continue
+            yield number, outcome
+        is_over |= len(again) == len(chosen) and left_of(settings) == before and not has_grown
+        taken = set(chosen)
+        left_out = [number for number in waiting if number not in taken]
+        waiting = again
+        if reads.are_estimates:
+            waiting = sorted([*again, *left_out])
+            left_out = []
+        if is_over:
+            left_out += waiting
+            waiting = []
+        for number in left_out:
+            yield number, _used_up(settings)
+
+
+def _all_of(left: tuple[int | None, int | None], needs: Needs) -> Needs:
+    """All that is left; the needs of what has no limit."""
+    requests, read_bytes = left
+    return needs[REQUESTS] if requests is None else requests, needs[BYTES] if read_bytes is None else read_bytes
 
 
 def _used_up(settings: S3Settings) -> LimitReachedError:
@@ -203,42 +279,51 @@ def _used_up(settings: S3Settings) -> LimitReachedError:
     return limit_used_up(option, most)
 
 
-def _fitting(reads: Sequence[ReadTask], waiting: Sequence[int], left: tuple[int | None, int | None]) -> list[int]:
-    """Segments that wait and whose needs together are left; the first ones take precedence.
+def _fitting(needs: Sequence[Needs], waiting: Sequence[int], left: tuple[int | None, int | None], *, in_order: bool) -> list[int]:
+    """Items that wait and whose needs together are left; the first ones take precedence.
 
     One that does not fit is left out, as a run on one machine does. Those after it may need less, and local ones need nothing.
+
+    Args:
+        needs: of all items.
+        waiting: numbers of those that wait.
+        left: requests and bytes that the run may still use; None for any number.
+        in_order: nothing after the first one that does not fit is taken.
     """
     fitting = []
     needed: Needs = (0, 0)
     for number in waiting:
-        total = _sum((needed, _needs(reads[number])))
+        total = _sum((needed, needs[number]))
         if all(most is None or each <= most for each, most in zip(total, left, strict=True)):
             needed = total
             fitting.append(number)
+        elif in_order:
+            break
     return fitting
 
 
-def _needs(task: ReadTask) -> Needs:
-    return (0, 0) if task.store.is_local else needs_of(task)
-
-
 def _job(
-    session: SparkSession, wrap: Wrap, settings: S3Settings, reads: Sequence[ReadTask], numbers: Sequence[int]
-) -> dict[int, Outcome]:
-    """The outcomes of the tasks of one job, by number; fewer than all if a task was repeated."""
+    session: SparkSession,
+    wrap: Wrap,
+    settings: S3Settings,
+    reads: SharedReads[Any],
+    numbers: Sequence[int],
+    needs: Sequence[Needs],
+) -> dict[int, Any]:
+    """The outcomes of the items of one job, by number; fewer than all if a task was repeated."""
     count = min(len(numbers), TASKS_MAX)
     places: list[list[int]] = [[] for _ in range(count)]
-    for at, place in enumerate(pack([reads[number].identity.size_bytes for number in numbers], count)):
+    for at, place in enumerate(pack([reads.sizes[number] for number in numbers], count)):
         places[place].append(at)
-    here = [reads[number] for number in numbers]
-    shares = shares_of([_sum(_needs(here[at]) for at in place) for place in places], left_of(settings))
+    shares = shares_of([_sum(needs[numbers[at]] for at in place) for place in places], left_of(settings))
     limits = settings.max_requests, settings.max_read_bytes
     meter = meter_of(settings.run)
     for kind, each in enumerate(_sum(shares)):
         if limits[kind] is not None:
             meter.take(kind, each, limits[kind], OPTIONS[kind])
-    function = _ReadShares(here, places, shares, waits=is_speculative(session))
-    outcomes: dict[int, Outcome] = {}
+    items = [reads.items[number] for number in numbers]
+    function = _ReadShares(reads.read, items, places, shares, waits=is_speculative(session))
+    outcomes: dict[int, Any] = {}
     # Partitions without a shuffle before them, as the docstring of this module needs them.
     for row in session.range(0, count, 1, count).mapInArrow(wrap(function, count), ddl(ROW_SCHEMA)).collect():
         if row.number >= 0:

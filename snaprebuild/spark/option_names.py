@@ -6,6 +6,7 @@ import re
 
 from snaprebuild.argument_names import with_arguments
 from snaprebuild.spark import record_options, source_options
+from snaprebuild.storage.store import MORE_REQUESTS
 
 __all__ = ["OPTION_OF", "with_option_names"]
 
@@ -20,5 +21,5 @@ _OPTION = re.compile(rf"(?<![\w-])--({'|'.join(each.replace('_', '-') for each i
 
 def with_option_names(message: str) -> str:
     """A sentence that names options as the user of a data source writes them."""
-    named = _OPTION.sub(lambda found: OPTION_OF[found[1].replace("-", "_")], message)
+    named = _OPTION.sub(lambda found: OPTION_OF[found[1].replace("-", "_")], message.replace(MORE_REQUESTS, ""))
     return _ARGUMENT.sub(lambda found: OPTION_OF[found[0]], with_arguments(named))

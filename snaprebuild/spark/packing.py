@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = [
     "TASK_BYTES_MAX",
     "TASK_BYTES_MIN",
     "TASK_ITEMS",
+    "in_turns",
     "pack",
     "packed_for_source",
     "release_of",
@@ -137,6 +138,28 @@ def pack(sizes: Sequence[int], tasks: int) -> list[int]:
         placed[item] = task
         heapq.heapreplace(loads, (load + sizes[item], count + 1, task))
     return placed
+
+
+def in_turns(items: Iterable[Item], most: int, size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """The items in their order, as many at once as have this size together; one that is larger is alone.
+
+    Args:
+        items: of known size.
+        most: the size of a turn, in the unit of the sizes.
+        size_of: the size of an item.
+    """
+    turn: list[Item] = []
+    turn_size = 0
+    for item in items:
+        size = size_of(item)
+        if turn and turn_size + size > most:
+            yield turn
+            turn = []
+            turn_size = 0
+        turn.append(item)
+        turn_size += size
+    if turn:
+        yield turn
 
 
 def sent_to_tasks(frame: DataFrame, tasks: int) -> DataFrame:

@@ -27,10 +27,17 @@ from snaprebuild.findings import Finding
 from snaprebuild.snapshots.engine.partition_task import to_domain_error
 from snaprebuild.spark import read_rows
 from snaprebuild.spark.job import SparkEngine, waves_of
+from snaprebuild.spark.limited_reads import SharedReads, check_keeps_limits
 from snaprebuild.spark.record_tasks import directories_of
+from snaprebuild.spark.run_limits import Needs, limits_of_stores, stored_needs
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA
+from snaprebuild.storage.store import S3Settings
 
-__all__ = ["export_on_spark"]
+__all__ = ["check_session", "export_on_spark"]
+
+INDEX_REQUESTS = 1
+INDEX_BYTES = 1 << 10
+"""Needs of the transaction index of a segment, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,20 @@ class ExportItem:
     log: ChosenLog
 
 
+def check_session(engine: SparkEngine, source: RecordSource) -> None:
+    """Checks the session of an export before anything is written.
+
+    Raises:
+        UsageError: it cannot keep the limits of the run.
+    """
+    if _limits_of(source.logs) is not None:
+        check_keeps_limits(engine.session)
+
+
+def _limits_of(logs: Iterable[ChosenLog]) -> S3Settings | None:
+    return limits_of_stores(piece.store for log in logs for piece in log.pieces)
+
+
 def export_on_spark(
     engine: SparkEngine, source: RecordSource, query: RecordQuery, findings: list[Finding], directory: str
 ) -> list[ReadPartition]:
@@ -53,7 +74,7 @@ def export_on_spark(
 
     Args:
         engine: whose executors see the directory.
-        source: what is read. Its stores have no limits of requests or bytes: tasks could not share them.
+        source: what is read.
         query: with the columns of the files.
         findings: filled with those of the partitions.
         directory: that gets the files (``make_export_directory``), at the same path on the driver and on the executors.
@@ -61,7 +82,8 @@ def export_on_spark(
     Raises:
         WriteFailedError: a file cannot be written, or the driver does not see it. The files that are there are whole.
         StorageError: the job failed.
-        UsageError: the range makes no sense for a partition.
+        LimitReachedError: a limit of the run is used up.
+        UsageError: the range makes no sense for a partition, or the session cannot keep the limits of the run.
     """
     partitions: list[ReadPartition] = []
     try:
@@ -90,13 +112,35 @@ def _exported(
     sizes = [log.size_bytes for log in logs]
     segments = [len(log.pieces) for log in logs]
     outcomes: dict[int, Any] = {}
-    function = partial(_run_exports, query, directory)
-    with contextlib.closing(engine.run_partitions(function, items, sizes, segments, directories_of(logs))) as arriving:
+    limits = _limits_of(logs)
+    if limits is None:
+        results = engine.run_partitions(partial(_run_exports, query, directory), items, sizes, segments, directories_of(logs))
+    else:
+        needs = [_needs_of(log, query) for log in logs]
+        reads = SharedReads(partial(_export_item, query, directory), items, needs, sizes, are_estimates=True)
+        results = engine.read_within_limits(limits, reads, directories_of(logs))
+    with contextlib.closing(results) as arriving:
         for number, outcome in arriving:
             if isinstance(outcome, ExportedPartition):
                 _publish(outcome, directory)
+                if limits is not None and engine.progress is not None:
+                    engine.progress(logs[number].topic_partition, sizes[number])
             outcomes[number] = outcome
     return outcomes
+
+
+def _needs_of(log: ChosenLog, query: RecordQuery) -> Needs:
+    """The cost of exporting a partition, about: its segments are read once for their headers, if these matter, and once for records."""
+    has_survey = query.needs_outcomes or query.starting_timestamp is not None or query.ending_timestamp is not None
+    requests = 0
+    read_bytes = 0
+    for piece in log.pieces:
+        if piece.store.is_local:
+            continue
+        segment_requests, segment_bytes = stored_needs(piece.store, piece.path, [piece.size_bytes])
+        requests += (1 + has_survey) * segment_requests + INDEX_REQUESTS
+        read_bytes += (1 + has_survey) * segment_bytes + INDEX_BYTES
+    return requests, read_bytes
 
 
 def _publish(exported: ExportedPartition, directory: str) -> None:
@@ -122,7 +166,11 @@ def _run_exports(query: RecordQuery, directory: str, batches: Iterable[pa.Record
         for item in read_rows.rows_of(batch):
             outcome: ExportedPartition | SnaprebuildError | FormatError
             try:
-                outcome = export_partition(item.log, query, directory)
+                outcome = _export_item(query, directory, item)
             except Exception as error:
                 outcome = to_domain_error(error)
             yield pa.RecordBatch.from_pydict({"partition": [item.number], "done": [pickle.dumps(outcome)]}, schema=OUTCOME_SCHEMA)
+
+
+def _export_item(query: RecordQuery, directory: str, item: ExportItem) -> ExportedPartition:
+    return export_partition(item.log, query, directory)

@@ -28,7 +28,6 @@ from snaprebuild.spark.packing import RATED_TASKS
 from snaprebuild.spark.source_options import (
     as_location,
     check_option_names,
-    existing_paths,
     flag_option,
     listed_names,
     mode_option,
@@ -169,15 +168,6 @@ class RecordOptions:
             private_keys=self.private_keys,
             key_prefix=self.key_prefix,
         )
-
-    def existing_paths(self) -> tuple[str, ...]:
-        """The paths, each pattern replaced by its present matches.
-
-        Raises:
-            UsageError: a path does not exist, or nothing matches a pattern.
-            ReadFailedError: an object store cannot be listed.
-        """
-        return existing_paths(self.paths, self.s3)
 
 
 def _has_paths(options: Mapping[str, str]) -> bool:

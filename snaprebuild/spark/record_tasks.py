@@ -34,6 +34,8 @@ from snaprebuild.spark.packing import packed_for_source, source_part_bytes
 from snaprebuild.spark.pushed_filters import time_bounds
 from snaprebuild.spark.record_options import RecordOptions
 from snaprebuild.spark.selected_files import passes, text_of
+from snaprebuild.spark.source_options import existing_paths
+from snaprebuild.spark.task_services import attempts_of_task
 from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS, IoLimits, RunLimits, limited_io
 
 __all__ = ["RecordTask", "directories_of", "record_tasks", "rows_of_task"]
@@ -81,7 +83,9 @@ def record_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordT
 
 def _planned_tasks(options: RecordOptions, filters: Sequence[Any]) -> list[RecordTask]:
     query = options.query
-    source = open_record_source(options.existing_paths(), query, Run(stores=options.s3), remote=options.store_access())
+    source = open_record_source(
+        existing_paths(options.paths, options.s3), query, Run(stores=options.s3), remote=options.store_access()
+    )
     _warn([*source.findings, *(finding for each in source.logs for finding in each.findings)])
     logs = [each for each in source.logs if passes({"topic": each.topic, "partition": each.partition}, {}, filters)]
     total = sum(each.size_bytes for each in logs)
@@ -140,7 +144,7 @@ def rows_of_task(task: RecordTask, options: RecordOptions) -> Iterator[pa.Record
         UsageError, RefusedError, ReadFailedError: as ``plan_partition`` and ``PartitionReader.batches``.
     """
     batches = _batches_of_task(task, options)
-    limits = RunLimits(task.limits)
+    limits = RunLimits(task.limits.share_of(attempts_of_task()))
     while True:
         with limits.active():
             batch = next(batches, None)

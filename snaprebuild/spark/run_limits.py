@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from snaprebuild.errors import LimitReachedError
@@ -16,7 +16,7 @@ from snaprebuild.storage.store import ReadStore
 if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
 
-__all__ = ["Needs", "check_limits", "left_of", "limits_of", "limits_of_stores", "needs_of", "settings_of"]
+__all__ = ["Needs", "check_limits", "left_of", "limits_of", "limits_of_stores", "needs_of", "settings_of", "stored_needs"]
 
 Needs = tuple[int, int]
 """Requests, and bytes that are read."""
@@ -35,8 +35,19 @@ def settings_of(store: ReadStore) -> S3Settings | None:
 
 def needs_of(task: ReadTask) -> Needs:
     """The cost of reading a segment: of its ranges, one after the other, and of the indexes that are compared with it."""
-    stored = task.store.stored_bytes(task.path) if isinstance(task.store, TierStore) else None
-    sizes = [task.identity.size_bytes if stored is None else stored, *(task.compared_bytes or ())]
+    return stored_needs(task.store, task.path, [task.identity.size_bytes, *(task.compared_bytes or ())])
+
+
+def stored_needs(store: ReadStore, path: str, sizes: Sequence[int]) -> Needs:
+    """The cost of reading objects, each in ranges one after the other.
+
+    Args:
+        store: of the objects.
+        path: of the first one, a segment, which may be stored in another size.
+        sizes: of the objects in bytes.
+    """
+    stored = store.stored_bytes(path) if isinstance(store, TierStore) else None
+    sizes = [*sizes] if stored is None else [stored, *sizes[1:]]
     return sum(-(-size // RANGE_BYTES) for size in sizes), sum(sizes)
 
 

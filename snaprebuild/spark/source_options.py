@@ -117,15 +117,6 @@ class SourceOptions:
             s3=s3_options(options),
         )
 
-    def existing_paths(self) -> tuple[str, ...]:
-        """The paths, each pattern replaced by its present matches.
-
-        Raises:
-            UsageError: a path does not exist, or nothing matches a pattern.
-            ReadFailedError: an object store cannot be listed.
-        """
-        return existing_paths(self.paths, self.s3)
-
 
 def check_option_names(options: Mapping[str, str], known: Sequence[str]) -> None:
     """Checks the names of options; those that Spark's catalog adds are known.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from snaprebuild.errors import RefusedError
@@ -22,7 +23,9 @@ from snaprebuild.spark.session import is_remote
 from snaprebuild.storage.io_limits.policy import IoLimits, current_limits
 from snaprebuild.storage.s3.request_limits import meters
 
-__all__ = ["TaskServices", "is_speculative", "local_cores", "log_directories", "rated_tasks", "task_services"]
+__all__ = ["TaskServices", "attempts_of_task", "is_speculative", "local_cores", "log_directories", "rated_tasks", "task_services"]
+
+SPECULATION = "spark.speculation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +123,22 @@ def log_directories(sources: Iterable[PartitionSource]) -> Iterator[str]:
 
 def is_speculative(session: SparkSession) -> bool:
     """Whether a second attempt at a task may run next to the first one."""
-    return _is_set(session, "spark.speculation")
+    return _is_set(session, SPECULATION)
+
+
+def attempts_of_task() -> int:
+    """How many attempts at the task of this thread may run at once. Spark passes the settings of a session to its tasks."""
+    context = TaskContext.get()
+    return 2 if context is not None and _is_true(context.getLocalProperty(SPECULATION)) else 1
 
 
 def _is_set(session: SparkSession, name: str) -> bool:
+    return _is_true(session.conf.get(name, None))
+
+
+def _is_true(value: str | None) -> bool:
     """The value of a setting, which Spark reads in any case of letters; false if it is not set."""
-    return str(session.conf.get(name, "false")).strip().lower() == "true"
+    return str(value).strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)

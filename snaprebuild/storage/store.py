@@ -26,6 +26,7 @@ from snaprebuild.published import Inode, Int64, Natural, Positive
 
 __all__ = [
     "ABOVE_BUCKETS",
+    "MORE_REQUESTS",
     "OBJECT_SCHEME",
     "USUAL_S3",
     "FileIdentity",
@@ -52,6 +53,9 @@ OBJECT_SCHEME = "s3://"
 
 ABOVE_BUCKETS = "s3:"
 """The ``os.path.dirname`` of a bucket; it contains nothing."""
+
+MORE_REQUESTS = ", or set max_requests to allow more"
+"""Advice about a listing that is too long. Data sources of Spark leave it out, which have no such option."""
 
 BLOCK_BYTES = 1 << 20
 """Bytes of a large file that are compared at once."""

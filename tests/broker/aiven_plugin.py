@@ -24,7 +24,7 @@ from kafka_classpath import (
 )
 
 COMMIT = "8fb15816df2d0b3f880b76e5ac0a14b64dd790d9"
-"""Of May 2026: the one that wrote ``fixtures/aiven-layout``."""
+"""The commit of May 2026 that wrote ``fixtures/aiven-layout``."""
 REPOSITORY = "https://github.com/Aiven-Open/tiered-storage-for-apache-kafka.git"
 MODULES = ("commons", "core", "storage/core", "storage/filesystem", "storage/s3")
 STAND_INS = JAVA_SOURCES / "aiven"

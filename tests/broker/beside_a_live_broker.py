@@ -44,7 +44,7 @@ OF_THE_NEWEST = {"missing-snapshots", "corrupt-snapshot", "wrong-snapshot", "sus
 
 @dataclass(frozen=True)
 class Said:
-    """What a run said.
+    """The documents of one run, with the times at which it ran.
 
     Attributes:
         ends: size of each segment after the run, by partition and base offset.
@@ -90,7 +90,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Observed:
-    """What was said, what lay there meanwhile, and what the broker did and complained of."""
+    """The documents of all runs, the files that were there meanwhile, and the broker's records and complaints."""
 
     said: Sequence[Said]
     archive: Archive
@@ -236,7 +236,7 @@ def _count_what_happened(archive: Archive, seen: Seen) -> None:
 
 
 class _Judge:
-    """Of what one run said."""
+    """Judges the documents of one run."""
 
     def __init__(self, archive: Archive, truth: Truth, said: Said, seen: Seen) -> None:
         self._archive = archive
@@ -380,7 +380,7 @@ class _Judge:
             yield f"{name}: the snapshot at {offset} is of no moment: {len(found)} entries"
 
     def _classes(self, name: str) -> dict[int, str]:
-        """What the run called each snapshot that it wrote."""
+        """The class that the run gave each snapshot that it wrote."""
         partitions = [each for document in self._said.documents for each in document["partitions"]]
         return {
             boundary["offset"]: boundary["class"]

@@ -29,7 +29,7 @@ LOCAL_TIERED_STORAGE = "org.apache.kafka.server.log.remote.storage.LocalTieredSt
 
 
 def common_settings(log_dir: Path) -> Settings:
-    """Of any broker."""
+    """Settings of any broker."""
     return {
         "log.dirs": log_dir,
         "offsets.topic.replication.factor": 1,
@@ -45,7 +45,7 @@ def common_settings(log_dir: Path) -> Settings:
 
 
 def first_kraft_settings(address: str, controller: str, secure: SecureListeners | None) -> Settings:
-    """Of a node that is broker and controller; with two more listeners, if there are any."""
+    """Settings of a node that is broker and controller, with two more listeners if ``secure`` has any."""
     listeners = f"PLAINTEXT://{address},CONTROLLER://{controller}"
     further: Settings = {}
     if secure is not None:
@@ -66,7 +66,7 @@ def first_kraft_settings(address: str, controller: str, secure: SecureListeners 
 
 
 def further_kraft_settings(node_id: int, address: str, controller: str) -> Settings:
-    """Of a node that is broker alone."""
+    """Settings of a node that is broker alone."""
     return {**_kraft_settings(controller), "process.roles": "broker", "node.id": node_id, "listeners": f"PLAINTEXT://{address}"}
 
 
@@ -80,7 +80,7 @@ def _kraft_settings(controller: str) -> Settings:
 
 
 def zookeeper_settings(address: str, zookeeper: str) -> Settings:
-    """Of the one broker next to a ZooKeeper."""
+    """Settings of the one broker next to a ZooKeeper."""
     return {"broker.id": 1, "zookeeper.connect": zookeeper, "listeners": f"PLAINTEXT://{address}"}
 
 

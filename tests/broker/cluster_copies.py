@@ -111,7 +111,7 @@ def run(verb: str, store: CopyStore, *words: object) -> Run:
 
 
 def recorded(cluster: TieredCluster) -> dict[bytes, tuple[RemoteSegment, bool]]:
-    """What the brokers recorded of each copy that is not deleted, and whether they read it."""
+    """The brokers' record of each copy that is not deleted, and whether they read it."""
     logs, _ = read_remote_logs([str(each) for each in cluster.log_dirs], USUAL_S3, None)
     return {
         each.segment_id: (each, log.is_live(each.segment_id)) for log in logs.partitions.values() for each in log.segments.values()
@@ -134,7 +134,7 @@ def live_texts(cluster: TieredCluster) -> dict[str, bool]:
 
 
 def check_records(cluster: TieredCluster, store: CopyStore, file: Path) -> None:
-    """What the copies show is what the brokers recorded, as far as anything shows it."""
+    """Checks that records rebuilt from the copies equal those of the brokers, as far as anything shows it."""
     rebuilt = run("tier metadata", store, *named("--log-dir", cluster), *store.rebuilding, "--records-file", file)
     assert rebuilt.exit_code == 0, rebuilt.stderr
     own = recorded(cluster)
@@ -168,7 +168,8 @@ def facts_of(copy: dict[str, Any], store: CopyStore) -> list[object]:
 
 
 def facts_recorded(segment: RemoteSegment, store: CopyStore) -> list[object]:
-    """The same facts of a record. The time of the last event, and without a manifest the broker, are in no object."""
+    """The facts of a record that objects have too. The time of the last event, and without a manifest the broker, are in no
+    object."""
     return [
         segment.start_offset,
         segment.end_offset,

@@ -24,7 +24,7 @@ StatesOf = Callable[[Path], States]
 
 @dataclass
 class Report:
-    """What a comparison with a release did. ``differences`` is empty when everything agreed."""
+    """Result of a comparison with a release. ``differences`` is empty when everything agreed."""
 
     logs: int = 0
     boundaries: int = 0
@@ -35,7 +35,7 @@ class Report:
     differences: list[str] = field(default_factory=list)
 
     def add(self, recover: Replay, kafka: States, rebuilt: States) -> None:
-        """What Kafka made of one more log."""
+        """Adds Kafka's states of one more log."""
         self.logs += 1
         self.boundaries += len(kafka)
         self.entries += sum(len(state) for state in kafka.values())
@@ -45,8 +45,8 @@ class Report:
 
 
 def kafka_states(recover: Replay, rebuild: Replay) -> dict[int, dict[int, Entry]]:
-    """What our states must equal: Kafka's replay batch by batch. With a flipped bit in the data it is the replay that does not look
-    at checksums, since headers alone give the state. Damage to the data is another finding."""
+    """The states that ours must equal: Kafka's replay batch by batch. With a flipped bit in the data it is the replay that does not
+    look at checksums, since headers alone give the state. Damage to the data is another finding."""
     bad_crc = recover.stopped is not None and "stored crc" in recover.stopped.error
     return boundary_states(rebuild if bad_crc else recover)
 
@@ -93,8 +93,8 @@ def generated(take: Callable[[GeneratedPartition], None], logs: int, seed: int) 
 
 
 def completed_by(version: str, folded: Folded) -> list[CompletedTransaction]:
-    """What a release takes for completed transactions. Before 2.8 a marker that closes nothing counts for one (KAFKA-10702); the entries of
-    producers are the same. Nothing else differs between releases, where a log is replayed."""
+    """The transactions that a release takes for completed. Before 2.8 a marker that closes nothing counts for one (KAFKA-10702);
+    the entries of producers are the same. Nothing else differs between releases, where a log is replayed."""
     if tuple(map(int, version.split(".")[:2])) < (2, 8):
         return folded.completed
     return [each for each in folded.completed if each not in folded.orphans]
@@ -129,7 +129,8 @@ def compare_directory(oracle: Oracle, directory: Path, engines: Mapping[str, Sta
 
 
 class Comparison:
-    """Of any number of generated logs with any number of releases. Logs that differ stay below ``root``, all of them if ``keep``."""
+    """Compares any number of generated logs with any number of releases. Logs that differ stay below ``root``, all of them if
+    ``keep``."""
 
     def __init__(self, oracles: Sequence[Oracle], engines: Sequence[str], root: Path, *, keep: bool = False) -> None:
         self.reports = {oracle.version: Report() for oracle in oracles}
@@ -139,7 +140,7 @@ class Comparison:
         self._root, self._keep = root, keep
 
     def from_strategy(self, logs: int, seed: int) -> None:
-        """Of the strategy of the unit tests."""
+        """Compares logs from the strategy of the unit tests."""
         before = self.logs
         generated(lambda partition: self.take(partition.write), logs, seed)
         assert self.logs == before + logs, f"{self.logs - before} logs were generated"

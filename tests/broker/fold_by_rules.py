@@ -140,7 +140,7 @@ class Folded:
 
 
 def fold(directory: Path) -> Folded:
-    """Of the segments of a partition directory, from empty state."""
+    """Folds the segments of a partition directory from empty state."""
     files = sorted(directory.glob("[0-9]" * 20 + ".log"))
     bases = [int(file.stem) for file in files]
     folding = _Fold()
@@ -215,7 +215,7 @@ class _Fold:
         self.was_bumped: set[int] = set()
         """Producers whose last batch was the marker of a transaction of version 2."""
         self.epochs: dict[int, list[int]] = {}
-        """Of each producer within the segment, the one with which it came in first."""
+        """Epochs of each producer within the segment, first the one with which it came in."""
 
     def hit(self, rule: str, *, when: bool = True) -> None:
         if when:
@@ -406,7 +406,7 @@ def unknown(producer_id: int) -> Entry:
 
 
 def without_batch(entry: Entry) -> Entry:
-    """What an append info begins with."""
+    """The entry with which an append info begins."""
     return entry._replace(last_sequence=-1, last_offset=-1, offset_delta=0)
 
 

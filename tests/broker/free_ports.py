@@ -20,7 +20,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def kept_ports(file: Path, count: int, *, in_use: bool) -> list[int]:
-    """Those that the file remembers, while they are free or in use by whom they are kept for; else others, which it remembers then."""
+    """The ports that the file remembers, while they are free or in use by whom they are kept for; else others, which it remembers
+    then."""
     if file.exists():
         ports = [int(port) for port in file.read_text().split()]
         if len(ports) == count and (in_use or all(map(_is_free, ports))):

@@ -40,7 +40,7 @@ class JavaProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the running process; None where there is none."""
+        """Process id of the running process; None where there is none."""
         if self._child is not None:
             return self._child.pid if self._child.poll() is None else None
         if not self._pid_file.exists():
@@ -108,7 +108,7 @@ class JavaProcess:
     # ---- what it says ----
 
     def log_since(self, mark: int) -> str:
-        """What was logged after a mark."""
+        """The log after a mark."""
         with self.log_file.open("rb") as log:
             log.seek(mark)
             return log.read().decode(errors="replace")

@@ -22,7 +22,7 @@ OTHER_VERSIONS = ("3.9.2",)
 """Further versions that the oracle compiles and runs with."""
 
 NEWEST_BROKER = "4.4.0"
-"""Of it the broker alone can be had: neither its tools, nor the test jars with LocalTieredStorage."""
+"""The newest release of which the broker alone can be had: neither its tools, nor the test jars with LocalTieredStorage."""
 
 LENT = tuple(f"{name}.jar" for name in ("kafka-storage-4.3.1-test", "kafka-clients-4.3.1-test", "kafka-clients-4.3.1"))
 """Gives it LocalTieredStorage: the class, and two more that it uses. They follow its own jars, which so take precedence."""
@@ -199,7 +199,8 @@ def _compile(sources: dict[str, str], classpath: str, classes: Path) -> None:
 
 
 def _source(name: str, version: str) -> str:
-    """Of one of our classes, for a release: 4.3 moved the record classes to another package, 4.4 some others. Nothing else differs."""
+    """The source of one of our classes for a release: 4.3 moved the record classes to another package, 4.4 some others. Nothing
+    else differs."""
     source, release = (JAVA_SOURCES / f"{name}.java").read_text(), tuple(map(int, version.split(".")[:2]))
     if release < (4, 3):
         source = source.replace("org.apache.kafka.common.record.internal.", "org.apache.kafka.common.record.")

@@ -27,7 +27,7 @@ class Kafka:
         self._say(f"batch {offset} {epoch} {' '.join(value.hex() for value in values)}")
 
     def image(self) -> dict[str, Any]:
-        """As it is now."""
+        """Asks Kafka for the image at this point of the log."""
         assert self._process.stdout is not None
         self._say("image")
         line = self._process.stdout.readline()

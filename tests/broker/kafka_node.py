@@ -129,7 +129,7 @@ class KafkaNode:
 
     @property
     def pid(self) -> int:
-        """Of the running broker."""
+        """Process id of the running broker."""
         pid = self._process.pid
         assert pid is not None, "the broker is not running"
         return pid
@@ -182,7 +182,7 @@ class KafkaNode:
     # ---- what it says ----
 
     def log_since(self, mark: int) -> str:
-        """What it logged after a mark."""
+        """The broker's log after a mark."""
         return self._process.log_since(mark)
 
     def wait_for_log(self, pattern: str, mark: int, seconds: float, *, times: int = 1) -> None:
@@ -264,7 +264,7 @@ class KafkaNode:
         return dict(self._metadata(topic).topics[topic].partitions)
 
     def _metadata(self, *topics: str) -> ClusterMetadata:
-        """What the broker knows of the cluster: of all topics, or of one. It does not answer in full before it knows of itself."""
+        """The broker's metadata of the cluster: of all topics, or of one. It does not answer in full before it knows of itself."""
         from confluent_kafka import KafkaError, KafkaException
 
         deadline = time.monotonic() + START_SECONDS
@@ -361,6 +361,14 @@ class KafkaNode:
             assert f"{base}.{suffix}" not in found, f"{path} was uploaded twice"
             found[f"{base}.{suffix}"] = path
         return found
+
+    def bases(self, topic: str) -> list[int]:
+        """Base offsets of the segments of partition 0 on disk, the active one last."""
+        return sorted(int(path.stem) for path in (self.log_dir / f"{topic}-0").glob("*.log"))
+
+    def remote_bases(self, topic: str) -> list[int]:
+        """Base offsets of the segments of partition 0 in remote storage; fails if a segment is there twice."""
+        return sorted(int(name[:20]) for name in self.remote_files(f"{topic}-0") if name.endswith(".log"))
 
     def wait_until_copied(self, partition: str, above: int = 0) -> None:
         """Until the active segment is the only local one and begins above an offset; the topic has ``local.retention.bytes`` 1.

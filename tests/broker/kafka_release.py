@@ -1,4 +1,4 @@
-"""What differs between the Kafka releases that brokers are started from."""
+"""Differences between the Kafka releases that brokers are started from."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class KafkaRelease:
 
     @property
     def started(self) -> str:
-        """What a broker logs when it serves."""
+        """Pattern of the line that a broker logs when it serves."""
         return r"\] Kafka Server started" if self.zookeeper is None else r"\[KafkaServer id=\d+\] started"
 
 
@@ -43,4 +43,4 @@ RELEASES = {
         KafkaRelease(NEWEST_BROKER, None, has_tiering=True, has_describe_producers=True, dump_tool=DUMP, tools=KAFKA_VERSION),
     )
 }
-"""Those that brokers are started from, by version."""
+"""Releases that brokers are started from, by version."""

@@ -24,7 +24,7 @@ WITHOUT_PRODUCERS = bytes.fromhex("000148674bc700000000")
 
 
 def kept_by(release: str, states: Sequence[StartState], base: Path) -> dict[str, Kept]:
-    """What a release keeps, by name of the state. All directories are made below ``base``."""
+    """Snapshots that a release keeps at a start, by name of the state. All directories are made below ``base``."""
     before: dict[str, dict[str, list[int]]] = {}
 
     def fill(state: StartState, root: Path) -> None:

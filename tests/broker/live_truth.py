@@ -1,4 +1,4 @@
-"""What was true of a live log at a moment: the files that lay there together then, folded by Kafka's own classes."""
+"""The states that were true of a live log at a moment: the files that were there together then, folded by Kafka's own classes."""
 
 import itertools
 import json
@@ -51,7 +51,7 @@ class Fold:
 
 
 class Archive:
-    """What the witness kept.
+    """The files and listings that the witness kept.
 
     Attributes:
         lost: segments (base offset, version) of whose files it has no bytes, by partition. Only a cleaner makes such ones.
@@ -78,7 +78,8 @@ class Archive:
         self._batches: dict[tuple[str, int, int], list[Batch]] = {}
 
     def of_moment(self, partition: str, begun_ns: int, ended_ns: int) -> list[Files]:
-        """What may have lain there together between two moments. Segments that go one after the other went so, no matter who saw it."""
+        """The sets of files that may have been there together between two moments. Segments that go one after the other went so, no
+        matter who saw it."""
         seen = [each for each in self.listings[partition] if each.earliest_ns <= ended_ns and each.latest_ns >= begun_ns]
         found = [each.files for each in seen]
         first, last = min(map(min, filter(None, found)), default=0), max((min(each) for each in found if each), default=0)
@@ -87,14 +88,14 @@ class Archive:
         return list({tuple(each.items()): each for each in found}.values())
 
     def batches(self, partition: str, base: int, version: int) -> list[Batch]:
-        """Of a file of the archive, as far as they are whole."""
+        """The whole batches of a file of the archive."""
         key = (partition, base, version)
         if key not in self._batches:
             self._batches[key] = list(batches_in(self.path(*key).read_bytes()))
         return self._batches[key]
 
     def path(self, partition: str, base: int, version: int) -> Path:
-        """Of a version of a segment."""
+        """Path of a version of a segment."""
         return self.root / partition / archived_name(base, version)
 
     def end_offset(self, partition: str, files: Files, sizes: Mapping[int, int]) -> int:
@@ -127,7 +128,7 @@ class Archive:
 
 
 def batches_in(data: bytes) -> Iterator[Batch]:
-    """Those of a segment, as far as they are whole."""
+    """Yields the whole batches of a segment."""
     at = 0
     while at + HEADER_BYTES <= len(data):
         base, length = HEADER.unpack_from(data, at)

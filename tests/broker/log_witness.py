@@ -33,7 +33,7 @@ BUFFER_BYTES = 1 << 16
 
 
 class _Event(NamedTuple):
-    """What happened to a name, in the kernel's words."""
+    """An event of a name, in the kernel's words."""
 
     watch: int
     mask: int
@@ -89,7 +89,7 @@ class _File:
 
 @dataclass
 class _Partition:
-    """What was seen of a directory, by the events that were read so far.
+    """State of a directory by the events that were read so far.
 
     Attributes:
         named: files by name.
@@ -104,7 +104,7 @@ class _Partition:
     versions: int = 0
 
     def names_there(self) -> set[str]:
-        """Of segments, as the directory has them at this moment."""
+        """Names of the segments that are in the directory now."""
         return {name for name in os.listdir(self.directory) if NAME.fullmatch(name)}
 
     def segments(self) -> dict[int, int]:
@@ -258,7 +258,8 @@ class LogWitness:
 
 
 def archived_name(base: int, version: int) -> str:
-    """Of a segment in the archive: versions count the files of a partition, in the order in which they were named as segments."""
+    """Name of a segment in the archive. Versions count the files of a partition, in the order in which they were named as
+    segments."""
     return f"{base:020d}-{version}.log"
 
 

@@ -138,7 +138,8 @@ class Oracle:
         )
 
     def answers(self, log: bytes, attempts: Sequence[tuple[bytes, bool]], *, reload: bool) -> list[str]:
-        """What a leader does with each batch after a log: ``accepted``, ``duplicate N`` (the offset it acknowledges), or the exception.
+        """A leader's answer to each batch after a log: ``accepted``, ``duplicate N`` (the offset it acknowledges), or the
+        exception.
 
         The second of each attempt: a transactional producer of version 2 sends it. With ``reload`` the leader was stopped and started.
         """

@@ -72,7 +72,8 @@ def states_of(partition_dir: Path, *, block_bytes: int = BLOCK_BYTES, from_the_e
 
 
 def states_of_single_batches(partition_dir: Path) -> States:
-    """The same with an effect for every batch or two: of logs of a few batches, a segment is a block, and nothing would be composed."""
+    """States with an effect for every batch or two. In logs of a few batches a segment is a block, and nothing would be
+    composed."""
     with patch.object(segment_summary, "BLOCK_ROWS", 1):
         return states_of(partition_dir, block_bytes=1, from_the_end=True)
 
@@ -83,7 +84,7 @@ def _entries_at(boundary: BoundaryState) -> dict[int, Entry]:
 
 
 def specification_states_of(partition_dir: Path) -> States:
-    """The same by the specification fold, batch by batch."""
+    """States by the specification fold, batch by batch."""
     return _specification(partition_dir)[0]
 
 
@@ -155,8 +156,9 @@ def answer_numbers(answers: Iterable[OffsetAnswer]) -> dict[int, tuple[int, int,
 def answers_of_leader(
     partition_dir: Path, store: Path, metadata_log: Path, timestamps: Sequence[int], offsets: Sequence[int]
 ) -> tuple[dict[int, tuple[int, int, int]], dict[int, str], Callable[[int], tuple[set[int], set[str]]]]:
-    """The same of a leader with remote storage; by offset the id of the copy that serves it where the disk does not, "-" for none.
-    Then what deleting the records below an offset leaves on disk, by base offset, and which copies it removes."""
+    """Answers of a leader with remote storage to ListOffsets. By offset: the id of the copy that serves it where the disk does
+    not, "-" for none. Then the base offsets that remain on disk, and the copies that go, when the records below an offset are
+    deleted."""
     source = open_source([str(partition_dir)])
     tier = open_tier(StoreAccess(StorePath(LOCAL, str(store)), [str(metadata_log)]))
     request = OffsetsRequest(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA)
@@ -178,7 +180,8 @@ def answers_of_leader(
 
 
 def ends_of_epochs(partition_dir: Path, store: Path, metadata_log: Path, epochs: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """What a leader with remote storage answers to OffsetsForLeaderEpoch: the leader epoch that is found, and its end; -1 each for none."""
+    """Answers of a leader with remote storage to OffsetsForLeaderEpoch: the leader epoch that is found, and its end; -1 each for
+    none."""
     (partition,) = open_source([str(partition_dir)]).partitions
     view = view_partition(partition, open_tier(StoreAccess(StorePath(LOCAL, str(store)), [str(metadata_log)])), None)
     ends = {epoch: end_of_epoch(view.leader_epochs, epoch, view.log_end.offset) for epoch in epochs}

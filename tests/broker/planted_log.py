@@ -13,7 +13,7 @@ SOURCE = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
 LATER_MS = ms_to_present(SOURCE)
 """A broker forgets producers of a log that is weeks old."""
 TRUTH = {offset: frozenset(entries_moved(entries, LATER_MS)) for offset, entries in truth("kafka27-mixed", "mixed-0").items()}
-"""What Kafka's own classes know at each boundary."""
+"""Entries at each boundary by Kafka's own classes."""
 LOG_END_OFFSET = 8231
 LAST_STABLE_OFFSET = 6913
 """Two transactions hang; here begins the first of them, and ends what may be uploaded."""

@@ -1,4 +1,4 @@
-"""What one release of Kafka knows: settings, messages, feature levels and versions of files, read from its own jars.
+"""Settings, messages, feature levels and versions of files of one release of Kafka, read from its own jars.
 
 ``java/KafkaCatalogue.java`` prints what its classes say; the schemas of its messages are in its jars as JSON.
 ``scripts/kafka/release_catalogue.py`` makes the committed catalogue of these facts.

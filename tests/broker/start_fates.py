@@ -1,4 +1,4 @@
-"""What Kafka's own ``LogManager`` makes of each state of ``start_states``: asked of a release, and as a table that is committed.
+"""Results of Kafka's own ``LogManager`` for each state of ``start_states``: asked of a release, and as a table that is committed.
 
 As a command it makes the table again: ``python start_fates.py [RELEASE ...] [STATE ...]``.
 """
@@ -26,13 +26,14 @@ BATCH_SECONDS = 400.0
 UNIQUE = re.compile(r"\.[0-9a-f]{32}-")
 LOGGED = re.compile(r"\[.*?\] (WARN|ERROR) ")
 UNTOLD = re.compile(r"Failed atomic move|CheckpointFileWithFailureHandler|There was an error in one of the threads")
-"""What a thread logs that writes leader epochs while the directory is renamed, in one run of several; and what repeats the exception."""
+"""Lines that are not compared: those of a thread that writes leader epochs while the directory is renamed, in one run of several,
+and repetitions of the exception."""
 LONG_AGO = 1_000_000_000
 """Modification time of the snapshots before a start."""
 LONGEST_LINE, MOST_LINES = 200, 2
 FIRST_WITH_DIRECTORY_IDS = "3.7.0"
 SUFFIXES = ("-stray", "-delete")
-"""Of directories that no log of the manager is of: 3.7.0 and 4.4 set strays aside and forget them."""
+"""Suffixes of directories that are not those of a log of the manager: 3.7.0 and 4.4 set strays aside and forget them."""
 POOLS = {
     "-stray": "stray",
     "-delete": "deleted",

@@ -22,12 +22,8 @@ STAGED, WRITTEN = "staged", "written"
 """Two topics with the log of a broker of 2.7: one is repaired in each way."""
 
 
-def bases(node: KafkaNode, topic: str) -> list[int]:
-    return sorted(int(path.stem) for path in (node.log_dir / f"{topic}-0").glob("*.log"))
-
-
 def missing(node: KafkaNode, topic: str) -> list[int]:
-    return [base for base in bases(node, topic)[1:] if not (node.log_dir / f"{topic}-0" / snapshot_name(base)).exists()]
+    return [base for base in node.bases(topic)[1:] if not (node.log_dir / f"{topic}-0" / snapshot_name(base)).exists()]
 
 
 def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> None:
@@ -60,9 +56,9 @@ def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> 
         assert node.remote_files(f"{WRITTEN}-0") == {}, "a running broker does not see them"
         assert in_json_process("undo", tmp_path / "beside.jsonl").exit_code == 3
 
-        at_staging = bases(node, STAGED)
+        at_staging = node.bases(STAGED)
         node.produce(STAGED, 1500)
-        rolled_since = [base for base in bases(node, STAGED) if base > at_staging[-1]]
+        rolled_since = [base for base in node.bases(STAGED) if base > at_staging[-1]]
         assert rolled_since, "the log rolled meanwhile"
         dry = in_json_process("install", "--plan", tmp_path / "staged" / "plan.jsonl", "--dry-run")
         assert (dry.exit_code, dry.totals) == (0, {"would_write": len(due)}), dry.stderr
@@ -79,12 +75,12 @@ def test_two_stuck_topics_of_a_broker_that_continues_writing(tmp_path: Path) -> 
         assert healthy.exit_code == 0, healthy.stdout
 
         mark = node.start()
-        expected = [base for base, following in itertools.pairwise(bases(node, STAGED)) if following <= LAST_STABLE_OFFSET]
+        expected = [base for base, following in itertools.pairwise(node.bases(STAGED)) if following <= LAST_STABLE_OFFSET]
         node.wait_for_log(r"Copied 0000\d+\.log to remote storage", mark, WAIT_SECONDS, times=2 * len(expected))
         assert "NullPointerException" not in node.log_since(mark)
         for topic in (STAGED, WRITTEN):
             remote = node.remote_files(f"{topic}-0")
-            following = dict(itertools.pairwise(bases(node, topic)))
+            following = dict(itertools.pairwise(node.bases(topic)))
             assert sorted(int(name[:20]) for name in remote if name.endswith(".log")) == expected
             for base in expected:
                 local = node.log_dir / f"{topic}-0" / snapshot_name(following[base])

@@ -78,7 +78,7 @@ def test_the_records_are_those_of_a_consumer(version: str, tmp_path: Path) -> No
 # --- remote storage --------------------------------------------------------------------------------------------------------
 
 TIERED = {**KEPT, "remote.storage.enable": "true", "local.retention.ms": -2, "local.retention.bytes": 1}
-"""What is uploaded is deleted from the disk."""
+"""Settings of a topic whose uploaded segments are deleted from the disk."""
 RETENTION = {"log.retention.check.interval.ms": 500, "log.initial.task.delay.ms": 500}
 RETENTION_SECONDS = 120.0
 

@@ -31,7 +31,7 @@ SECONDS = 120
 
 
 def files_of(directory: Path) -> list[str]:
-    """What Kafka's tool reads, below a copy of a fixture; it cannot read the names of a remote tier."""
+    """Files that Kafka's tool reads, below a copy of a fixture. It cannot read the names of a remote tier."""
     found = (path for path in sorted(directory.rglob("*")) if path.name.endswith(ENDINGS) and not REMOTE & set(path.parts))
     return [str(path) for path in found if path.is_file()]
 

@@ -19,7 +19,7 @@ SHORT = 8
 
 
 def sentences() -> list[str]:
-    """What is quoted in the headings."""
+    """Sentences that the headings quote."""
     headings = re.findall(r"^## (.+)$", PAGE.read_text(), re.MULTILINE)
     return [each for heading in headings for each in re.findall(r"`([^`]+)`", heading)]
 

@@ -1,4 +1,4 @@
-"""What we write is taken by brokers of every release: the same files, in the directory of a log that each of them loads."""
+"""Brokers of every release load the files that we write: the same files, in the directory of a log."""
 
 import itertools
 import re

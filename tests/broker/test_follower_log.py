@@ -25,7 +25,7 @@ MONTH = datetime.timedelta(days=31)
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a broker has in memory."""
+    """A broker's state in memory."""
 
     offsets: tuple[int, ...]
     epochs: tuple[tuple[int, ...], ...]

@@ -90,7 +90,7 @@ def test_the_rules_that_a_small_log_meets(tmp_path: Path) -> None:
 
 
 def test_an_epoch_that_comes_back_in_a_segment_without_data(tmp_path: Path) -> None:
-    """What was before survives where a segment is folded as one, and there alone."""
+    """Earlier entries survive where a segment is folded as one, and there alone."""
     (tmp_path / f"{0:020}.log").write_bytes(batch(0, [record(0, 0, None, b"v")], 5, 0, base_sequence=3))
     markers = [batch(offset, [marker_record(COMMIT, 0)], 5, epoch, CONTROL) for offset, epoch in ((1, 1), (2, 0))]
     (tmp_path / f"{1:020}.log").write_bytes(b"".join(markers))
@@ -170,7 +170,7 @@ def test_a_difference_in_anything_that_is_compared_is_reported(oracle: Oracle, t
 
 
 def compressed(codec: int, data: bytes) -> bytes:
-    """As Kafka writes and asks for: Xerial's frame around snappy, and LZ4 blocks that do not depend on each other."""
+    """Compresses as Kafka does and asks for: Xerial's frame around snappy, and LZ4 blocks that do not depend on each other."""
     if codec == 2:
         block = bytes(cramjam.snappy.compress_raw(data))
         return b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block

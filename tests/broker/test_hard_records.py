@@ -164,10 +164,6 @@ def wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def bases(node: KafkaNode, topic: str) -> list[int]:
-    return sorted(int(path.stem) for path in (node.log_dir / f"{topic}-0").glob("*.log"))
-
-
 # ---------------------------------------------------------------------------------------------------------------------- topics
 
 
@@ -209,14 +205,14 @@ def cut(node: KafkaNode, topics: Topics) -> None:
     for producer in early:
         producer.begin_transaction()
         topics.write(producer, "cut", 30)
-    while len(bases(node, "cut")) < 4:
+    while len(node.bases("cut")) < 4:
         topics.write(topics.producer(), "cut", 50)
     for producer in early:
         topics.write(producer, "cut", 30)
     end = node.end_offset("cut")
     topics.transactions("cut", 20)
     node.delete_records("cut", end - 33)
-    wait(lambda: bases(node, "cut")[0] > 90)
+    wait(lambda: node.bases("cut")[0] > 90)
     topics.end(early[0], is_committed=False)
     topics.end(early[1], is_committed=True)
     topics.transactions("cut", 10, name="after")

@@ -71,7 +71,7 @@ def check_that_no_compacted_topic_is_tiered(cluster: TieredCluster) -> None:
 
 
 def served(cluster: TieredCluster) -> dict[tuple[str, int], dict[int, bytes | None]]:
-    """What a consumer gets of each partition."""
+    """Values that a consumer gets from each partition."""
     values = {(topic, 0): cluster.read(topic) for topic in SERVED}
     return values | {("wide", partition): cluster.read("wide", partition=partition) for partition in range(WIDE)}
 

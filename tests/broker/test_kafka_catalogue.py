@@ -99,7 +99,7 @@ def test_the_schemas_read_what_older_releases_write(release: str) -> None:
 
 
 def test_a_newer_release_is_reported_with_what_changed() -> None:
-    """As if the catalogue ended with 4.3.1: what 4.4.0 changed is known. The registry is asked for nothing else."""
+    """The catalogue is cut to end with 4.3.1. The changes of 4.4.0 are known, and the registry is asked for nothing else."""
     histories = release_catalogue.committed()
     lines = list(release_catalogue.changes(release_catalogue.facts_in(histories, "4.3"), facts_of("4.4.0")))
     assert 'settings/topic remote.copy.lag.ms: new, long, default "0"' in lines

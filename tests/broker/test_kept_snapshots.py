@@ -1,4 +1,4 @@
-"""What is written for a broker is there, untouched, after its next start, by Kafka's own ``LogManager``."""
+"""Files that are written for a broker are there, untouched, after its next start by Kafka's own ``LogManager``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_release_keeps_what_the_table_says(release: str, tmp_path: Path) -> No
 @pytest.mark.full
 @pytest.mark.parametrize("release", EACH_RELEASE)
 def test_a_start_removes_and_rewrites_nothing_that_was_rebuilt(release: str, tmp_path: Path) -> None:
-    """Of each state in which every snapshot is missing. Kafka alone decides, also about the snapshots at log ends."""
+    """Each state begins without any snapshot. Kafka alone decides, also about the snapshots at log ends."""
     written: dict[str, dict[str, set[int]]] = {}
 
     def rebuild(state: StartState, root: Path) -> None:

@@ -51,7 +51,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def kafka() -> list[str]:
-    """What the process says: of every name and every value that is asked for."""
+    """Answers of Kafka's process about every name and every value that is asked for."""
     lines = [f"{number} {name}" for number, name in asked_names()]
     lines += [f"{name} {value}" for name, values in SETTINGS.items() for value in values]
     return java_output("KnownConfigs", arguments=["names"], lines=lines)

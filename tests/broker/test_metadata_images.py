@@ -217,7 +217,8 @@ NAMES += ["PartitionRecord", "PartitionChangeRecord", "TopicRecord", "RegisterBr
 
 
 ALONE = ("TopicRecord", "RemoveTopicRecord", "UserScramCredentialRecord", "RemoveUserScramCredentialRecord")
-"""Of several of them that Kafka takes at once, the order in a hash table may decide, or a topic that was removed comes back."""
+"""Records that are tested one at a time. When Kafka takes several at once, the order in a hash table may decide, or a topic that
+was removed comes back."""
 
 
 def goes_with_others(record: tuple[str, int, dict[str, Any]], fold: ImageFold) -> bool:

@@ -1,4 +1,4 @@
-"""What Kafka does with each directory that a rule calls broken (docs/reference/cluster-rules.md), and that our grades follow from it."""
+"""Kafka's treatment of each directory that a rule calls broken (docs/reference/cluster-rules.md). Our grades follow from it."""
 
 import json
 import re

@@ -80,7 +80,7 @@ def end_offsets(node: KafkaNode, topic: str) -> dict[int, int]:
 
 
 def records_of(node: KafkaNode) -> list[tuple[int, bytes | None, bytes | None]]:
-    """What a consumer reads of the whole partition, up to the last stable offset."""
+    """Records that a consumer reads from the whole partition, up to the last stable offset."""
     import confluent_kafka
 
     settings = {"bootstrap.servers": f"127.0.0.1:{node.port}", "group.id": "reader", "enable.partition.eof": True}

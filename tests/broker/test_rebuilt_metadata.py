@@ -18,7 +18,6 @@ from tiered_topics import (
     TIERED,
     consumed,
     recreate_metadata_topic,
-    remote_bases,
     wait_until,
 )
 
@@ -35,7 +34,7 @@ def lose_metadata(node: KafkaNode) -> None:
 
 
 def rebuild(node: KafkaNode) -> None:
-    """As an operator does it, while the broker is stopped."""
+    """Rebuilds the metadata as an operator does it, while the broker is stopped."""
     lose_metadata(node)
     words = (node.remote_dir, "--log-dirs", node.log_dir, "--receipt", node.root / "receipt.jsonl")
     run = in_json_process("tier metadata", *words)
@@ -53,12 +52,12 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
             node.produce(topic, 300)
         for topic in TOPICS:
             node.wait_until_copied(f"{topic}-0")
-        before = {topic: remote_bases(node, topic) for topic in TOPICS}
+        before = {topic: node.remote_bases(topic) for topic in TOPICS}
         ends = {topic: node.end_offset(topic) for topic in TOPICS}
         assert all(len(bases) >= 6 for bases in before.values())
         recreate_metadata_topic(node)
         node.stop()
-        assert {topic: remote_bases(node, topic) for topic in TOPICS} == before
+        assert {topic: node.remote_bases(topic) for topic in TOPICS} == before
 
         rebuild(node)
         node.start()
@@ -68,22 +67,22 @@ def test_a_rebuilt_topic_serves_every_offset(version: str, tmp_path: Path, monke
         # Uploads go on after the last copy, and nothing goes up twice (``remote_files`` fails then).
         node.produce("left", 200)
         node.wait_until_copied("left-0", above=ends["left"])
-        assert set(before["left"]) < set(remote_bases(node, "left"))
+        assert set(before["left"]) < set(node.remote_bases("left"))
 
         # Retention deletes what ends below the new log start offset, and nothing else.
         start = before["cut"][3] + 1
         node.delete_records("cut", start)
-        wait_until(lambda: remote_bases(node, "cut") == before["cut"][3:], lambda: remote_bases(node, "cut"))
+        wait_until(lambda: node.remote_bases("cut") == before["cut"][3:], lambda: node.remote_bases("cut"))
         sizes = [node.remote_files("sized-0")[f"{base:020d}.log"].stat().st_size for base in before["sized"]]
         node.set_topic("sized", {"retention.bytes": sum(sizes[-3:]) + 3000})
-        wait_until(lambda: len(remote_bases(node, "sized")) < len(before["sized"]), lambda: remote_bases(node, "sized"))
+        wait_until(lambda: len(node.remote_bases("sized")) < len(before["sized"]), lambda: node.remote_bases("sized"))
         time.sleep(4 * COPY_INTERVAL_MS / 1000)
-        left = remote_bases(node, "sized")
+        left = node.remote_bases("sized")
         assert left == before["sized"][-len(left) :]
         assert len(left) >= 3
         assert consumed(node, "sized", left[0], ends["sized"]) == list(range(left[0], ends["sized"]))
         assert consumed(node, "cut", start, ends["cut"]) == list(range(start, ends["cut"]))
-        assert set(before["left"]) < set(remote_bases(node, "left"))
+        assert set(before["left"]) < set(node.remote_bases("left"))
         node.stop()
 
         # The broker's own records follow ours.
@@ -101,7 +100,7 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path, limit: 
         for age_days in range(9, -1, -1):
             node.produce("sized", 30, timestamp_ms=now_ms - age_days * DAY_MS)
         node.wait_until_copied("sized-0")
-        before = remote_bases(node, "sized")
+        before = node.remote_bases("sized")
         end = node.end_offset("sized")
         node.set_topic("sized", {"remote.log.copy.disable": "true", "local.retention.bytes": -2, "local.retention.ms": -2})
         recreate_metadata_topic(node)
@@ -123,13 +122,13 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path, limit: 
         run = in_json_process("tier metadata", *words, "--deletes", len(deleted))
         assert run.exit_code == 0, run.stderr
         left = before[len(deleted) :]
-        wait_until(lambda: remote_bases(node, "sized") == left, lambda: (remote_bases(node, "sized"), left))
+        wait_until(lambda: node.remote_bases("sized") == left, lambda: (node.remote_bases("sized"), left))
         time.sleep(4 * COPY_INTERVAL_MS / 1000)
-        assert remote_bases(node, "sized") == left
+        assert node.remote_bases("sized") == left
         assert consumed(node, "sized", left[0], end) == list(range(left[0], end))
         node.set_topic("sized", {"remote.log.copy.disable": "false"})
         node.produce("sized", 100)
-        wait_until(lambda: remote_bases(node, "sized")[-1] > before[-1], lambda: remote_bases(node, "sized"))
+        wait_until(lambda: node.remote_bases("sized")[-1] > before[-1], lambda: node.remote_bases("sized"))
         node.stop()
 
 
@@ -137,7 +136,7 @@ def test_produced_records_are_served_by_a_running_broker(tmp_path: Path, limit: 
 def test_a_broker_that_ran_without_records_has_moved_its_log_starts(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it had in remote storage alone is served again after its checkpoint was corrected."""
+    """Records that were in remote storage alone are served again after the checkpoint was corrected."""
     with in_kraft(version, monkeypatch)(tmp_path, version=version, settings=SETTINGS) as node:
         node.start()
         node.create_topic("left", {**TIERED, SEGMENT_BYTES[version]: 1500})
@@ -145,7 +144,7 @@ def test_a_broker_that_ran_without_records_has_moved_its_log_starts(
         node.wait_until_copied("left-0")
         (first_local,) = [int(path.stem) for path in (node.log_dir / "left-0").glob("*.log")]
         end = node.end_offset("left")
-        before = remote_bases(node, "left")
+        before = node.remote_bases("left")
         node.stop()
         checkpoint = node.log_dir / "log-start-offset-checkpoint"
         assert "left 0 0" in checkpoint.read_text().splitlines()
@@ -173,5 +172,5 @@ def test_a_broker_that_ran_without_records_has_moved_its_log_starts(
         assert run.exit_code == 0, run.stderr
         node.start()
         assert consumed(node, "left", 0, end) == list(range(end))
-        assert remote_bases(node, "left") == before
+        assert node.remote_bases("left") == before
         node.stop()

@@ -19,7 +19,7 @@ AS_OF = ("--as-of", "2030-01-01")
 
 
 def copies(document: dict[str, Any]) -> list[Any]:
-    """What a document has of each copy, without what depends on the time of the run."""
+    """The members of each copy in a document, without those that depend on the time of the run."""
     left_out = ("age_ms", "elapsed_seconds")
     found = [
         {name: value for name, value in copy.items() if name not in left_out}

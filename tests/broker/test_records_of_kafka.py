@@ -28,14 +28,14 @@ OURS = 40
 
 
 def text(data: bytes | None) -> str:
-    """As the Java program prints bytes."""
+    """Bytes in the form in which the Java program prints them."""
     if data is None:
         return "null"
     return f"x{data.hex()}" if len(data) <= 48 else f"{len(data)}:{hashlib.sha256(data).hexdigest()}"
 
 
 def lines_of(path: Path, group_bytes: int) -> list[str]:
-    """As the Java program prints the records of a segment."""
+    """Lines in which the Java program prints the records of a segment."""
     data = path.read_bytes()
     lines = []
 

@@ -41,7 +41,7 @@ def mixed(tmp_path: Path) -> Path:
 
 
 def copied(classpath: str, directory: Path, plugin: str = WRAPPER, epoch: str = "0", **settings: object) -> str:
-    """What remote storage answers when it is asked for the snapshot; or the refusal."""
+    """Asks remote storage for the snapshot of a copied segment; returns its answer, or the refusal."""
     store = directory.parent.parent / "remote"
     store.mkdir(exist_ok=True)
     about = {

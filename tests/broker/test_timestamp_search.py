@@ -45,7 +45,7 @@ def theirs(asked: list[tuple[Path, int, int, bool, list[int]]]) -> list[dict[int
 
 
 def answers_to_timestamps(partition_dir: Path, timestamps: Sequence[int]) -> dict[int, Answer]:
-    """What we say that a leader without remote storage answers to a follower; -1 each for none."""
+    """Our answers for a leader without remote storage that a follower asks; -1 each for none."""
     request = OffsetsRequest(tuple(timestamps), Isolation.REPLICA, 11, Profile.KAFKA, remote_storage=False)
     result, _ = list_offsets(open_source([str(partition_dir)]), None, request, Run(clock=Clock(0, 1)))
     (partition,) = result.partitions

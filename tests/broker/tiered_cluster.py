@@ -80,12 +80,12 @@ class TieredCluster:
 
     @property
     def address(self) -> str:
-        """Of the brokers that run."""
+        """Addresses of the brokers that run."""
         return ",".join(each.address for each in self.nodes.values() if each.is_running)
 
     @property
     def log_dirs(self) -> list[Path]:
-        """Of all brokers."""
+        """Log directories of all brokers."""
         return [each.log_dir for each in self.nodes.values()]
 
     @property

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
 
 from kafka_node import KafkaNode
+from tiered_cluster import METADATA, SEGMENT_BYTES, TIERED, wait_until
 
 SECONDS = 90.0
 PARTITIONS = 3
-METADATA = "__remote_log_metadata"
 SETTINGS: dict[str, object] = {
     "rlmm.config.remote.log.metadata.topic.num.partitions": PARTITIONS,
     "log.retention.check.interval.ms": 500,
@@ -18,27 +17,10 @@ SETTINGS: dict[str, object] = {
     # Else the clients of the broker itself make the topic anew, with one partition.
     "auto.create.topics.enable": "false",
 }
-"""Of a broker whose ``__remote_log_metadata`` is deleted while it runs."""
-
-TIERED = {"remote.storage.enable": "true", "retention.ms": -1, "local.retention.bytes": 1}
-SEGMENT_BYTES = {"3.9.2": "segment.bytes", "4.3.1": "internal.segment.bytes"}
-"""The setting that allows the smallest segments, by release."""
+"""Settings of a broker whose ``__remote_log_metadata`` is deleted while it runs."""
 
 SMALL_SEGMENTS = {**TIERED, SEGMENT_BYTES["4.3.1"]: 1500}
-"""Of a topic of 4.3.1 whose copies are many after some hundred records."""
-
-
-def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
-    """Waits until a condition holds; fails with what is there instead."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.1)
-
-
-def remote_bases(node: KafkaNode, topic: str) -> list[int]:
-    """Base offsets in remote storage; fails if a segment is there twice."""
-    return sorted(int(name[:20]) for name in node.remote_files(f"{topic}-0") if name.endswith(".log"))
+"""Settings of a topic of 4.3.1 that has many copies after some hundred records."""
 
 
 def consumed(node: KafkaNode, topic: str, first: int, end: int) -> list[int]:

@@ -28,7 +28,7 @@ class BrokerError(Exception):
 
 @dataclass(frozen=True)
 class ActiveProducer:
-    """What a broker knows of a producer, as DescribeProducers shows it."""
+    """State of a producer in a broker, as DescribeProducers shows it."""
 
     producer_id: int
     epoch: int
@@ -75,8 +75,8 @@ class Wire:
     def list_offsets(
         self, topic: str, timestamps: Sequence[int], *, replica_id: int = CONSUMER, read_committed: bool = False
     ) -> dict[int, tuple[int, int, int]]:
-        """What the leader of partition 0 answers to a consumer, or to a follower of this id, by the timestamp of the request.
-        The answer is offset, timestamp of the record and leader epoch, -1 each for none. Brokers from 4.2 on answer this version."""
+        """Answers of the leader of partition 0 to a consumer, or to a follower of this id, by the timestamp of the request. The
+        answer is offset, timestamp of the record and leader epoch, -1 each for none. Brokers from 4.2 on answer this version."""
         name, found = topic.encode(), {}
         for each in timestamps:  # a request names a partition once
             body = struct.pack(">ib", replica_id, read_committed) + b"\x02" + bytes([len(name) + 1]) + name + b"\x02"
@@ -103,7 +103,8 @@ class Wire:
         return answer[at + 4 : at + 4 + max(size, 0)]
 
     def end_of_leader_epoch(self, topic: str, epoch: int) -> tuple[int, int]:
-        """What the leader of partition 0 says of a leader epoch: the one that it found, and where that ends; -1 each for none."""
+        """Asks the leader of partition 0 about a leader epoch: returns the one that it found, and where that ends; -1 each for
+        none."""
         name = _nullable(topic)
         body = struct.pack(">ii", CONSUMER, 1) + name + struct.pack(">iiii", 1, 0, -1, epoch)
         answer = self._ask(OFFSETS_FOR_LEADER_EPOCH, 3, body)
@@ -113,7 +114,7 @@ class Wire:
         return int(found), int(end)
 
     def describe_producers(self, topic: str, partition: int = 0) -> dict[int, ActiveProducer]:
-        """What the leader knows of each producer of a partition, by producer id. Brokers from 2.8 on answer."""
+        """The leader's state of each producer of a partition, by producer id. Brokers from 2.8 on answer."""
         name = topic.encode()
         body = b"\x02" + bytes([len(name) + 1]) + name + b"\x02" + struct.pack(">i", partition) + b"\0\0"
         answer = self._ask(DESCRIBE_PRODUCERS, 0, body, is_flexible=True)

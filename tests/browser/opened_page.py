@@ -58,7 +58,7 @@ def made(place: Path, *documents: Path) -> Path:
 
 
 def names(tab: Page) -> list[str]:
-    """Of the partitions that are drawn, from top to bottom."""
+    """Names of the partitions that are drawn, from top to bottom."""
     rows = tab.locator("#rows .row").all()
     by_place = [(int(row.get_attribute("aria-posinset") or 0), row.locator(".name").text_content() or "") for row in rows]
     return [name for _, name in sorted(by_place)]

@@ -1,6 +1,7 @@
 """A command that is printed can be pasted: it calls the program as it was called, and stands on a line of its own."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,9 @@ from manifests import FIXTURES, REPOSITORY
 
 from snaprebuild.cli import printing
 from snaprebuild.cli.view import Advice
+
+LOGS = shlex.quote(str(FIXTURES / "kafka27-mixed"))
+"""A word of a command line, wherever this checkout is."""
 
 
 @pytest.fixture
@@ -23,7 +27,7 @@ def checkout(tmp_path: Path) -> Path:
     os.utime(root / "pyproject.toml", (1, 1))
     (root / ".venv/.snaprebuild").touch()
     interpreter = root / ".venv/bin/python"
-    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    interpreter.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     interpreter.chmod(0o755)
     script = root / "scripts/snaprebuild"
     script.write_bytes((REPOSITORY / "scripts/snaprebuild").read_bytes())
@@ -42,34 +46,33 @@ def next_line(text: str) -> str:
 
 
 def test_the_next_command_of_a_checkout_can_be_pasted(checkout: Path) -> None:
-    logs = FIXTURES / "kafka27-mixed"
-    scanned = shell(f"scripts/snaprebuild scan {logs}", checkout)
+    scanned = shell(f"scripts/snaprebuild scan {LOGS}", checkout)
     assert scanned.returncode == 1, scanned
     command = next_line(scanned.stdout)
-    assert command == f"scripts/snaprebuild plan {logs}"
+    assert command == f"scripts/snaprebuild plan {LOGS}"
     assert shell(command, checkout).stdout.startswith("14 snapshots to write in 2 of ")
-    absolute = shell(f"{checkout}/scripts/snaprebuild scan {logs}", checkout.parent)
-    assert next_line(absolute.stdout) == f"{checkout}/scripts/snaprebuild plan {logs}"
+    program = shlex.quote(f"{checkout}/scripts/snaprebuild")
+    absolute = shell(f"{program} scan {LOGS}", checkout.parent)
+    assert next_line(absolute.stdout) == f"{program} plan {LOGS}"
 
 
 def test_a_program_of_the_path_is_called_by_its_name(checkout: Path) -> None:
     scripts = checkout / "scripts"
-    run = shell(f"snaprebuild scan {FIXTURES / 'kafka27-mixed'}", checkout, f"{scripts}:/usr/bin:/bin")
-    assert next_line(run.stdout) == f"snaprebuild plan {FIXTURES / 'kafka27-mixed'}"
+    run = shell(f"snaprebuild scan {LOGS}", checkout, f"{scripts}:/usr/bin:/bin")
+    assert next_line(run.stdout) == f"snaprebuild plan {LOGS}"
 
 
 @pytest.mark.parametrize("options", [(), ("-X", "utf8"), ("-B",)])
 def test_the_next_command_of_a_module_can_be_pasted(checkout: Path, options: tuple[str, ...]) -> None:
     """The interpreter was named from the working directory, and no program of the PATH is called snaprebuild."""
     program = " ".join([".venv/bin/python", *options, "-m", "snaprebuild"])
-    logs = FIXTURES / "kafka27-mixed"
     interpreter = checkout / ".venv/bin/python"
     interpreter.unlink()
     interpreter.symlink_to(sys.executable)  # what a script calls is not what was typed
     (interpreter.parent.parent / "pyvenv.cfg").write_text((Path(sys.prefix) / "pyvenv.cfg").read_text())
     (interpreter.parent.parent / "lib").symlink_to(Path(sys.prefix) / "lib")
-    scanned = shell(f"{program} scan {logs}", checkout)
-    assert next_line(scanned.stdout) == f"{program} plan {logs}"
+    scanned = shell(f"{program} scan {LOGS}", checkout)
+    assert next_line(scanned.stdout) == f"{program} plan {LOGS}"
     planned = shell(next_line(scanned.stdout), checkout)
     assert planned.stdout.startswith("14 snapshots to write in 2 of ")
 
@@ -101,8 +104,8 @@ def test_a_starter_hands_its_own_name_on(name: str, monkeypatch: pytest.MonkeyPa
 def test_documents_call_the_program_by_its_name() -> None:
     program = (sys.executable, "-X", "snaprebuild_program=scripts/snaprebuild", "-m", "snaprebuild")
     logs = FIXTURES / "kafka27-mixed"
-    assert f"Next: scripts/snaprebuild plan {logs}\n" in run_process(*program, "scan", logs).stdout
-    assert run_process(*program, "scan", logs, "--output", "json").document["next_command"] == f"snaprebuild plan {logs}"
+    assert f"Next: scripts/snaprebuild plan {LOGS}\n" in run_process(*program, "scan", logs).stdout
+    assert run_process(*program, "scan", logs, "--output", "json").document["next_command"] == f"snaprebuild plan {LOGS}"
 
 
 def test_an_argument_of_the_program_is_no_option_of_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:

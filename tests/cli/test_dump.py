@@ -320,7 +320,7 @@ def test_the_delete_horizon_is_the_first_timestamp(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("sequence", "delta", "last"), [(-1, 2, -1), (2**31 - 2, 2, 0), (3, -5, 2_147_483_646)])
 def test_last_sequences_that_kafka_shows(sequence: int, delta: int, last: int, tmp_path: Path) -> None:
-    """What kafka-dump-log 4.3.1 prints of such batches: 32 bits, whatever was damaged."""
+    """Expected values are those that kafka-dump-log 4.3.1 prints of such batches: 32 bits, whatever was damaged."""
     data = bytearray(batch(0, producer_id=5))
     data[23:27], data[53:57] = delta.to_bytes(4, "big", signed=True), sequence.to_bytes(4, "big", signed=True)
     _, lines = in_lines(write_segment(tmp_path, data))

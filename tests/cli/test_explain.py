@@ -123,7 +123,8 @@ def test_the_expiration_is_that_of_the_version(
 
 
 def test_all_partitions_that_know_the_producer() -> None:
-    """Those whose right state has it, and no other; with more than three of them the tables stay short."""
+    """Partitions are listed if their right state has the producer, and no others. With more than three of them the tables stay
+    short."""
     knowing = {
         each.partition
         for each in partition_fixtures()

@@ -79,7 +79,7 @@ WORDS = {
     "unknown": r"unread|could not be read",
     "deleted": r"deleted",
 }
-"""What shows that a line has a count."""
+"""Patterns which show that a line has a count."""
 
 
 @settings(max_examples=scaled(300))

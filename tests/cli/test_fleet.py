@@ -137,7 +137,7 @@ def test_a_broker_that_does_not_start_is_named_as_by_scan(change: str, tmp_path:
 
 
 def test_brokers_that_count_as_stopped(place: Path) -> None:
-    """Of three brokers two are stopped: the third one must stay, and the order is printed for what there is."""
+    """Two of three brokers are stopped: the third one must stay, and the order is printed for what there is."""
     scans = [place / f"{node}.json" for node in OLD]
     run = merged(place, "--assume", "down=2", "--assume", "down=3")
     restarts = {each["node_id"]: each["go"] for each in run.document["upgrade"] if each["kind"] == "restart"}

@@ -70,7 +70,7 @@ def remove_copies(remote: Path, *bases: int) -> None:
 
 
 def newest_file(remote: Path, suffix: str) -> Path:
-    """Of the copy below the first local segment."""
+    """Path of a file of the copy below the first local segment."""
     (path,) = remote.rglob(f"{508:020d}-*{suffix}")
     return path
 
@@ -123,7 +123,8 @@ def test_what_has_expired_is_no_loss() -> None:
 
 
 def test_old_copies_are_not_read_where_the_young_ones_settle_it(remote: Path) -> None:
-    """What they hold has expired. A snapshot that the young ones contradict is wrong itself, and does not speak against the one below."""
+    """Old copies hold expired entries only. A snapshot that the young copies contradict is wrong itself, and does not speak against
+    the one below."""
     at_ms = max(each["timestamp"] for each in MANIFEST["expected_snapshot_at_B"]["entries"]) + 1000
     as_of = ("--as-of", datetime.datetime.fromtimestamp(at_ms / 1000, datetime.UTC).isoformat())
     sizes = {

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from budgets import first_of
 from command import Run, in_json, snaprebuild
-from jsonschema import Draft202012Validator
 from log_dirs import EMPTY_SNAPSHOT, changes, entries_in, files_below, flip, make_log_dir, snapshot_name, tree
 from manifests import AIVEN, FIXTURES, READS, REPOSITORY
 from other_process import live_broker
+from schema_validator import Draft202012Validator
 from sentences import HELD_BY_PROCESS, NO_FINISHED_COPY, NO_FINISHED_SEGMENT
 
 from formats.partition.producer_snapshot import ProducerEntry
@@ -84,6 +84,8 @@ def test_undo_removes_a_follower_that_no_broker_has_used(tmp_path: Path) -> None
         assert (left.exit_code, left.document["directories"][0]["action"]) == (1, "left"), "a broker has used it"
         shutil.rmtree(log_dir / "mixed-0")
         again = build(TIERED / "remote", log_dir, "mixed-0")
+        left = in_json("undo", receipt)
+        assert (left.exit_code, left.document["directories"][0]["action"]) == (1, "left"), "a later run has written it"
         assert in_json("undo", "--last", "--dry-run").document["receipt"] == again.document["receipt"]
         last = snaprebuild("undo", "--last")
         assert "`follower build`" in last.text

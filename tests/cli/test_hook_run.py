@@ -168,7 +168,7 @@ LOOKS = (
 
 
 def look(before: list[str], **options: Any) -> tuple[int, list[Any]]:
-    """What a command sees of its process."""
+    """Runs a command that reports on its own process."""
     command = [*before, "sh", "-c", 'exec "$0" -c "$1"', sys.executable, LOOKS]
     environment = {**os.environ, "NOTIFY_SOCKET": "@broker"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, **options) as process:
@@ -233,7 +233,8 @@ FAILURES: dict[str, tuple[Callable[[Path], None] | None, tuple[object, ...], dic
     "a lost end": (cut_end, (), {}, 3),
     "no such directory": (without_partitions, (), {}, 2),
 }
-"""What is wrong, and the exit code of ``--fail-closed``; None if the command starts: only what the start itself loses holds it."""
+"""Faults of a directory, and the exit code of ``--fail-closed``; None if the command starts. Only losses by the start itself hold
+it back."""
 
 
 QUICK_FAILURES = ("no room", "a lost end")

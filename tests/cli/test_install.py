@@ -36,7 +36,7 @@ def logs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def plan(logs: Path, tmp_path: Path) -> Path:
-    """What was staged of all of it."""
+    """Stages everything and returns the plan."""
     staged(logs, tmp_path / "staged")
     return tmp_path / "staged" / "plan.jsonl"
 
@@ -306,7 +306,7 @@ def test_after_damage_the_rest_is_staged_again(logs: Path, plan: Path) -> None:
 def test_a_disk_that_nothing_can_be_written_to_keeps_no_other_back(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after an error of its file system, when the kernel mounts it read-only: no broker gets the lock there either."""
+    """The kernel mounts a disk read-only after an error of its file system: no broker gets the lock there either."""
     one, other = (copy_of("kafka27-mixed", tmp_path / name) for name in ("one", "other"))
     staged(tmp_path, tmp_path / "staged")
     lock = other / ".lock"

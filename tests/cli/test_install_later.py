@@ -45,12 +45,12 @@ def flipped(segment: Path) -> None:
 
 
 def linked(segment: Path) -> None:
-    """As a backup of hard links."""
+    """Adds a hard link, as a backup does."""
     os.link(segment, segment.parent.parent.parent / "backup.log")
 
 
 def same_mode(segment: Path) -> None:
-    """As an image that runs ``chmod -R`` and ``chown -R`` before each start."""
+    """Sets the mode again, as an image does that runs ``chmod -R`` and ``chown -R`` before each start."""
     segment.chmod(segment.stat().st_mode)
 
 

@@ -134,7 +134,7 @@ MIB = 1 << 20
 
 
 def processes_of(session: int) -> dict[int, tuple[int, str]]:
-    """Of each process of a session: anonymous memory in bytes, and its limit of data as the kernel shows it."""
+    """Anonymous memory in bytes of each process of a session, and its limit of data as the kernel shows it."""
     found = {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from command import in_json, snaprebuild
 from manifests import CLUSTER, FIXTURES, REPOSITORY
+from metadata_dirs import metadata_copy
 from sentences import NOT_PROVEN
 
 from snaprebuild.simulations.isr.scenarios import SCENARIOS
@@ -96,7 +97,7 @@ def test_a_bad_scenario(tmp_path: Path) -> None:
 
 
 def test_check() -> None:
-    """What is found, and what proves it, is tested in tests/cluster/test_metadata_isr_check.py."""
+    """The findings and their proof are tested in tests/cluster/test_metadata_isr_check.py."""
     run = in_json("cluster isr", CLUSTER / "node2")
     assert run.exit_code == 1
     assert run.document["totals"] == {"new-disk": 7, "elected-new-disk": 1}
@@ -106,6 +107,23 @@ def test_check() -> None:
     assert "(isr-elected-new-disk)" in text.stderr
     healthy = in_json("cluster isr", FIXTURES / "kraft-metadata-moved" / "logs")
     assert (healthy.exit_code, healthy.document["events"]) == (0, [])
+
+
+def test_a_log_that_has_a_checkpoint_alone_has_no_offsets(tmp_path: Path) -> None:
+    """Each command that names first and last offset of a metadata log; a range that ends before it begins is none."""
+    directory = metadata_copy("kraft-metadata-moved", tmp_path)
+    for path in directory.iterdir():
+        if path.name != "00000000000000000640-0000000004.checkpoint":
+            path.unlink()
+    (directory / "00000000000000000640.log").touch()
+    checked = snaprebuild("cluster", "isr", directory)
+    assert "no offsets, from a checkpoint, before which nothing is known" in checked.text
+    history = snaprebuild("cluster", "history", directory, "--broker", 1)
+    assert "1 entry, from a checkpoint of everything below offset 640\n" in history.stdout
+    unknown = snaprebuild("cluster", "history", directory, "--topic", "x")
+    assert "nothing below offset 640 mentions x" in unknown.stderr
+    for run in (checked, history, unknown, snaprebuild("cluster", "image", directory)):
+        assert "640 to 639" not in f"{run.text} {run.stderr}"
 
 
 def test_check_with_the_logs_of_other_voters() -> None:

@@ -65,7 +65,7 @@ class MarkedRun:
         self.main = subprocess.Popen(command, env=environment, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=self.stderr)
 
     def processes(self) -> dict[int, int]:
-        """Those that live, each with its parent."""
+        """Processes of the run that live, each with its parent."""
         found = {}
         for process in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):

@@ -81,7 +81,7 @@ NOW = ("--as-of", "2026-11-21T14:00:00Z")
 
 
 def starts(run: Run) -> dict[str, int | None]:
-    """Of each policy, None where it stays."""
+    """Start offset of each policy, None where it stays."""
     return {each["policy"]: each["start"]["offset"] if each["moves"] else None for each in run.document["policies"]}
 
 

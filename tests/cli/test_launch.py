@@ -1,4 +1,4 @@
-"""What the one file hands on to the command."""
+"""Arguments and environment that the one file hands on to the command."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def workers(trace: list[Call]) -> list[list[Call]]:
 
 
 def place(trace: list[Call], pattern: str | re.Pattern[str]) -> int:
-    """Of the first call whose text has a pattern."""
+    """Number of the first call whose text has a pattern."""
     return next(number for number, call in enumerate(trace) if re.search(pattern, call.text))
 
 

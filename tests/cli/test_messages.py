@@ -1,4 +1,4 @@
-"""What is said about wrong options and selections, what the help says of right ones, and amounts with a unit."""
+"""Messages about wrong options and selections, the help about right ones, and amounts with a unit."""
 
 import functools
 import os
@@ -52,7 +52,7 @@ def options_of(verb: str) -> list[click.Option]:
 
 
 VERBS_OF_OPTION: dict[str, str] = {}
-"""Of each option one verb that has it: an option is the same wherever it is."""
+"""One verb of each option that has it: an option is the same wherever it is."""
 for _verb in VERBS:
     for _option in options_of(_verb):
         if not _option.is_flag and not _option.count:
@@ -152,7 +152,7 @@ def test_a_screen_lists_each_option_that_it_names(verb: str) -> None:
 
 
 def test_brackets_hold_values() -> None:
-    """What happens without a flag is no value: its line has none. Each --dry-run has one default."""
+    """The line of a flag has no value: without the flag nothing happens. Each --dry-run has one default."""
     defaults = set()
     for verb in VERBS:
         page = page_of(verb, "--help")
@@ -257,7 +257,7 @@ def test_a_unit_multiplies(kind: type[WholeNumber], text: str, number: int) -> N
 
 
 def test_a_number_may_be_negative_where_that_means_something() -> None:
-    """As -1 does for log.retention.bytes: no limit."""
+    """A value of -1 means no limit for log.retention.bytes."""
     assert WholeNumber(-1, 2**63 - 1).convert("-1", None, None) == -1
     with pytest.raises(click.BadParameter, match="expected a number from -1 to 9223372036854775807, found '-2'"):
         WholeNumber(-1, 2**63 - 1).convert("-2", None, None)

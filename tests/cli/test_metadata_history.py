@@ -112,7 +112,7 @@ def dumped_batches() -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("what", [("--topic", "shrink", "--partition", "0"), ("--broker", "2")])
 def test_a_part_of_the_history(what: tuple[str, ...]) -> None:
-    """What was before is one entry with the state of then, the rest is that of the whole history.
+    """Earlier changes are one entry with the state at the beginning; the rest is that of the whole history.
 
     Of a partition each record is an entry, so that a cut may lie inside of a batch; of a broker's counts each batch is one.
     """

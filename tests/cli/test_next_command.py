@@ -39,14 +39,14 @@ pytestmark = pytest.mark.usefixtures("own_state_home")
 
 
 def next_line(ran: Run) -> str:
-    """What comes after ``Next:``."""
+    """The command after ``Next:``."""
     assert ran.stdout, ran
     (line,) = [line for line in ran.stdout.splitlines() if line.startswith("Next: ")]
     return line.removeprefix("Next: ")
 
 
 def advice_of(ran: Run) -> str:
-    """What somebody does before the next command; empty without any."""
+    """The advice for operators before the next command; empty without any."""
     return next_line(ran).removesuffix(".") if then_line(ran) else ""
 
 
@@ -444,7 +444,7 @@ JUDGED = {
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_what_is_proposed_about_damage(name: str, tmp_path: Path) -> None:
-    """Of every other command that judges, over a directory with a fault."""
+    """Every other command that judges proposes a next command over a directory with a fault."""
     words = [word.replace("{}", str(tmp_path)) for word in JUDGED[name]]
     places = [FIXTURES / "kraft-cluster3"] if name == "cluster isr" else [DAMAGED, FIXTURES / "follower-lost-state"]
     for path in (Path(word) for word in JUDGED[name] if word.startswith("{}/")):

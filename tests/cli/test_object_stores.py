@@ -57,7 +57,7 @@ FIXTURES_READ = {
     "inspect records (plugin)": "inspect records {aiven-layout/zstd-one-chunk/store} --limit 50",
     "tier inventory (plugin)": "tier inventory {aiven-layout/encrypted-zstd/store} --as-of 2026-11-20",
 }
-"""Of each verb that reads: a command over bundled fixtures."""
+"""A command over bundled fixtures for each verb that reads."""
 PLACE = re.compile(r"{(.*?)}")
 
 
@@ -165,7 +165,7 @@ def test_dump_of_what_is_not_there_and_of_what_is_nothing(object_store: ObjectSt
 
 @pytest.mark.s3
 def test_the_door_for_uploaders(object_store: ObjectStore, uploaded: Uploaded, tmp_path: Path) -> None:
-    """As in a directory; and written to a prefix, once and never over another object."""
+    """Snapshots are right as in a directory. With a prefix as target they are written once and never over another object."""
     logs, location = FIXTURES / "kafka27-mixed" / "logs", uploaded["kafka27-mixed/logs"]
     out = f"s3://{object_store.bucket()}/out"
     bases = sorted(int(path.stem) for path in (logs / "mixed-0").glob("*.log"))[1:3]
@@ -275,7 +275,7 @@ def test_limits(object_store: ObjectStore, uploaded: Uploaded, tmp_path: Path) -
 
 @pytest.mark.s3
 def test_worker_processes_share_the_limits(uploaded: Uploaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they ask for counts here, and what was asked for here counts there."""
+    """Requests of worker processes count here, and requests of this process count there."""
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     logs, location = FIXTURES / "kafka27-mixed" / "logs", uploaded["kafka27-mixed/logs"]
     size = sum(path.stat().st_size for path in logs.rglob("*.log"))
@@ -418,7 +418,7 @@ def test_no_remedy_is_named_that_objects_do_not_have(counted: FaultyStore) -> No
 
 
 def test_what_a_scan_costs(counted: FaultyStore) -> None:
-    """As docs/guides/object-storage.md has it: small files and snapshots, each once, and nothing else."""
+    """A scan reads small files and snapshots, each once, and nothing else (docs/guides/object-storage.md)."""
     scan_source(open_source(["s3://b/logs"], run=runs.Run(stores=S3Settings(endpoint_url=counted.endpoint, path_style=True))))
     of_broker = 7 + 6  # asked for, and read: no one reads the lock
     snapshots = sum(name.endswith(".snapshot") for name in counted.objects)
@@ -445,7 +445,7 @@ def test_a_scan_reads_several_snapshots_at_once(counted: FaultyStore, monkeypatc
 
 
 def test_options_of_access(counted: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the command line says is what is sent, also by the processes and plans that it makes; none of it contains a key."""
+    """Requests follow the options of the command line, also those of its processes and plans. None of it contains a key."""
     key = base64.b64encode(bytes(range(32))).decode()
     monkeypatch.setenv("SNAPREBUILD_S3_SSE_C_KEY", key)
     place = ("s3://b/logs", "--s3-endpoint-url", counted.endpoint, *PATH_STYLE)

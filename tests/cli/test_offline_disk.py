@@ -16,7 +16,7 @@ MISSING = 14
 
 @pytest.fixture
 def properties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a stopped broker: the disk of `d3` is not mounted."""
+    """Properties of a stopped broker whose disk `d3` is not mounted."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     first = copy_of("kafka27-mixed", tmp_path / "d1")
     second = tmp_path / "d2" / "logs"

@@ -267,7 +267,8 @@ def empty(tmp_path: Path) -> Path:
 
 
 def test_offsets(tmp_path: Path) -> None:
-    """As with a metadata log without a record: both mean that nothing was uploaded (``ListOffsets`` answers -1 for -5)."""
+    """The answers equal those for a metadata log without a record: both mean that nothing was uploaded (``ListOffsets`` answers -1
+    for -5)."""
     store = empty(tmp_path)
     run = in_json("follower offsets", store, TIERED_LOGS, "--topic", "mixed")
     assert (run.exit_code, run.codes) == (0, {"tier-empty": 1})

@@ -94,7 +94,7 @@ WITHOUT_ENGINE = {
     **dict.fromkeys(("stage", "install", "before-start"), "the host of the broker does it: links lead to its files, and it waits"),
     "inspect explain": "one producer of a partition, or one snapshot",
     **dict.fromkeys(("inspect transactions", "inspect stats"), "on Spark both are questions in SQL (docs/reference/spark-sql.md)"),
-    "tier repair": "`tier audit --engine spark --ledger` reads before, and the repair takes what the ledger has proven",
+    "tier repair": "`tier audit --engine spark` reads before, and the repair takes its document or its ledger",
     **dict.fromkeys(
         ("follower offsets", "follower plan", "follower build", "follower check", "follower repair"),
         "the directories of one broker, and the copies next to one offset of each partition",
@@ -223,7 +223,7 @@ ABSENT = {
 }
 """Arguments of each verb that reads several partitions."""
 ONE_PARTITION = {"follower build": ("{store}", "{tmp}/new", "--dry-run", *TIME)}
-"""Of verbs about one partition: two names are refused, so that an absent one is no finding."""
+"""Verbs about one partition: two names are refused, so that an absent one is no finding."""
 
 
 def absent_words(of: tuple[object, ...], tmp_path: Path) -> list[object]:

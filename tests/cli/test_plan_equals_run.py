@@ -111,7 +111,7 @@ def test_of_a_directory_by_chance(seed: int, tmp_path: Path) -> None:
 
 
 def test_an_earlier_run_is_in_the_numbers(tmp_path: Path) -> None:
-    """What an earlier run has written below ``--out``, or staged, is compared and not written again."""
+    """Files that an earlier run has written below ``--out``, or staged, are compared and not written again."""
     logs = copy_of("kafka27-mixed", tmp_path)
     for options in (("--out", "{out}"), ("--to", "{stage}")):
         check_one([str(logs)], options, tmp_path)

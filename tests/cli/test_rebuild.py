@@ -178,7 +178,7 @@ def test_a_snapshot_name_that_is_taken_by_a_directory(tmp_path: Path) -> None:
 
 
 def with_second_names(directory: Path, *offsets: int) -> list[Path]:
-    """As runs leave it that are killed between link and unlink."""
+    """Adds second names, as runs leave them that are killed between link and unlink."""
     left = [directory / f"{snapshot_name(offset)}.tmp" for offset in offsets]
     for path in left:
         path.hardlink_to(path.with_suffix(""))
@@ -186,7 +186,7 @@ def with_second_names(directory: Path, *offsets: int) -> list[Path]:
 
 
 def test_a_second_name_of_a_whole_snapshot_is_removed(tmp_path: Path) -> None:
-    """Of snapshots that are there, so that there is nothing else to do for the partition; nothing but the name changes."""
+    """The snapshots are there, so that there is nothing else to do for the partition; nothing but the name changes."""
     logs = copy_of("kafka27-mixed", tmp_path)
     assert in_json("rebuild", logs).exit_code == 0
     before = tree(logs)

@@ -155,7 +155,8 @@ def test_server_properties(tmp_path: Path) -> None:
 
 
 def live_at(entries: Entries, as_of_ms: int, expiration_ms: int) -> Entries:
-    """What a broker keeps when it loads them (``ProducerStateManager.isProducerExpired``): equality expires, open transactions never."""
+    """Entries that a broker keeps when it loads them (``ProducerStateManager.isProducerExpired``): equality expires, open
+    transactions never."""
     return frozenset(e for e in entries if e.current_txn_first_offset >= 0 or as_of_ms - e.timestamp < expiration_ms)
 
 

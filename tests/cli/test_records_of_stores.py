@@ -1,6 +1,7 @@
 """``inspect records`` with a STORE: alone, and below the log on disk. The whole log on disk, and the library, are the reference."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ def test_a_topic_that_is_absent_next_to_one_that_is_there() -> None:
         alone = in_json("inspect records", *places, "--topic", "mixde")
         assert (alone.exit_code, alone.codes["nothing-found"]) == (1, 1)
         command = "tier inventory" if places == (STORE,) else "scan"
-        assert alone.document["next_command"] == f"snaprebuild {command} {places[0]}"
+        assert alone.document["next_command"] == f"snaprebuild {command} {shlex.quote(str(places[0]))}"
 
 
 # --- an export that is stopped ---------------------------------------------------------------------------------------------
@@ -174,7 +175,8 @@ def test_the_manifest_of_an_export_that_was_stopped_says_so(tmp_path: Path, monk
 def test_limits_that_tasks_cannot_share(
     engine: str, limit: str, faulty: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As ``--limit``: refused if the command line names Spark, else this process exports, and no session is started."""
+    """A limit such as ``--limit`` is refused if the command line names Spark. Else this process exports, and no session is
+    started."""
     faulty.objects = {f"b/logs/{name}": (LOGS / name).read_bytes() for name in files_below(LOGS)}
     monkeypatch.setenv("SPARK_MASTER", "spark://127.0.0.1:1")
     monkeypatch.setattr(engine_choice, "AUTO_BYTES_MIN", 0)

@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import shlex
 import socket
 from pathlib import Path
 
@@ -246,7 +247,7 @@ def test_each_input_is_named_with_its_run(tmp_path: Path) -> None:
     run_of_scan = json.loads(scan.read_text())["run"]
     assert {name: run_of_scan[name] for name in said["run"]} == said["run"]
     assert said["run"]["host"] == socket.gethostname()
-    assert said["run"]["command"] == f"snaprebuild scan {FIXTURES / 'kafka4-mixed'} --output json"
+    assert said["run"]["command"] == f"snaprebuild scan {shlex.quote(str(FIXTURES / 'kafka4-mixed'))} --output json"
     (shown,) = data_of(tmp_path / "page.html")["documents"]
     assert shown["run"] == said["run"]
     clusters = re.findall(r"^cluster\.id=(\S+)$", (FIXTURES / "kafka4-mixed/logs/meta.properties").read_text(), re.MULTILINE)

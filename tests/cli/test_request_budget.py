@@ -1,5 +1,5 @@
-"""What a command asks of the file system for each partition and each segment: listings, opened files, looks at a file (stat).
-And what it asks of an object store for each partition, by verb.
+"""Calls to the file system for each partition and each segment, by command: listings, opened files, looks at a file (stat). And
+requests to an object store for each partition, by verb.
 
 A partition is listed a fixed number of times, whatever its number of segments: a listing for each segment once made an upload of 5,000
 segments take 17 minutes.
@@ -36,8 +36,9 @@ OVER_A_LOG: dict[str, tuple[tuple[str, ...], int, int, int]] = {
     "follower fetch-path": (("follower", "fetch-path", "{}"), 1, 0, 0),
     "tier upload --dry-run": (("tier", "upload", "{}-store", "{}", "--dry-run", "--i-am-the-leader", *AS_OF), 1, 17, 1),
 }
-"""Of each command: its words, the listings of a partition, and the most opens and looks for each segment. What it takes today: a higher
-number needs a reason. `stage` looks at each segment for its inode change time, which shows at `install` that it was written to since."""
+"""Words of each command, the listings of a partition, and the most opens and looks for each segment. These are the present numbers:
+a higher one needs a reason. `stage` looks at each segment for its inode change time, which shows at `install` that it was written
+to since."""
 
 
 def log_dir(root: Path, count: int) -> Path:
@@ -112,8 +113,8 @@ OF_A_STORE: dict[str, dict[str, int]] = {
     "again": {"LIST": 2, "GET": SEGMENTS + 1},
     "dry-run": {"LIST": 2},
 }
-"""Of each run of ``rebuild --out s3://`` over a log directory: requests for one more partition. The planner lists the target once, which
-shows whether it is a broker's; the task that writes lists what is there."""
+"""Requests for one more partition of each run of ``rebuild --out s3://`` over a log directory. The planner lists the target once,
+which shows whether it is a broker's; the task that writes lists what is there."""
 
 
 @pytest.mark.parametrize("run", OF_A_STORE)

@@ -28,7 +28,7 @@ OPTIONS = ("--as-of", "1795270000000", "--replay-from", "log-start")
 
 
 def expected(run: Run) -> list[dict[str, Any]]:
-    """The same out of the document."""
+    """The rows that the document gives."""
     names = ("offset", "is_log_end", "action", "class", "reasons", "entries")
     return [
         {

@@ -227,7 +227,8 @@ ROWS = (
 )
 
 MODULES = ("broker_lock", "write_checks", "directories", "document_file", "log_dir_guard", "output_directory", "resume", "receipt")
-"""Of the refusals that a run has before its first file. Those of ``log_dirs`` that a plan cannot read are in other tests."""
+"""Modules with the refusals that a run has before its first file. Refusals of ``log_dirs`` that a plan cannot read are in other
+tests."""
 
 NO_ROWS = {
     "receipt._join": "Spark alone, where an undo ends the run: tests/snapshots/test_receipt_parts.py",
@@ -246,6 +247,7 @@ NO_ROWS = {
     "directories._make_one": "another program makes a file of that name meanwhile",
     "directories.sync_entries": "a directory that was made cannot be synced",
     "document_file.check_place": "the name of a document, before anything is planned: tests/cli/usage_errors.txt",
+    "document_file._check_write": "the file of an option: tests/cli/test_output_files.py",
     "document_file._published": "a document is written",
     "output_directory._names_in": "an object store does not answer",
     "receipt.default_receipt_path": "a usage error: two rows have it",
@@ -260,7 +262,8 @@ NO_ROWS = {
 
 
 def answer(run: Run) -> tuple[int, object]:
-    """What a row compares: the exit code and all findings that are more than notes, or the error in the place of a result.
+    """The answer that a row compares: the exit code and all findings that are more than notes, or the error in the place of a
+    result.
 
     A cause that concerns many partitions is one finding.
     """

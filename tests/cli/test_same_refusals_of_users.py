@@ -45,7 +45,7 @@ class UserRow:
 
 
 def of_root(there: Place) -> None:
-    """As they are copied."""
+    """Leaves the files to root, as they are copied."""
 
 
 def without_lock(there: Place) -> None:

@@ -71,7 +71,7 @@ def test_the_answer_and_the_next_command_come_first(tmp_path: Path) -> None:
             "txn-state",
             ("--kafka-release", "3.9.2"),
             "No snapshot missing",
-            f"snaprebuild verify {FIXTURES}/txn-state --kafka-release 3.9.2",
+            f"snaprebuild verify {shlex.quote(f'{FIXTURES}/txn-state')} --kafka-release 3.9.2",
         ),
         ("damaged/missing-index", (), "removes 2 snapshots. Start, stop, run again.", "start and stop the broker once, then run"),
         ("txn-state", ("--partition", "1"), f"{NONE_MISSING}2 partitions.", "snaprebuild"),
@@ -132,7 +132,7 @@ def test_running_broker_is_a_note_and_changes_what_the_next_start_means(tmp_path
 
 
 def test_a_holder_that_the_kernel_does_not_show(tmp_path: Path) -> None:
-    """As a broker in another container: here a lock that belongs to an open file."""
+    """A lock that belongs to an open file stands for a broker in another container."""
     root = copy_of("kafka27-killed", tmp_path)
     with hold(root):
         run, text = in_json("scan", root), snaprebuild("scan", root).stdout

@@ -24,7 +24,7 @@ def copy_without_snapshots(directory: str, to: Path) -> Path:
 
 
 def outcomes(run: Run) -> dict[str, tuple[str, str | None]]:
-    """Of the partitions for which something will be written."""
+    """Outcome and rule of the partitions for which something will be written."""
     found = {each["topic_partition"]: each["verdict"] for each in run.document["partitions"]}
     return {name: (verdict["outcome"], verdict["rule"]) for name, verdict in found.items() if verdict is not None}
 
@@ -93,7 +93,8 @@ def test_the_configuration_of_a_broker_names_its_directories(tmp_path: Path) -> 
 
 
 def test_what_rests_on_the_operators_word_goes_up_with_it_alone(tmp_path: Path) -> None:
-    """Of before KRaft no metadata log shows that the replica leads or is in sync, nor does one that ends before the broker registered."""
+    """No metadata log of a time before KRaft shows that the replica leads or is in sync, nor does one that ends before the broker
+    registered."""
     logs, store = FIXTURES / "kafka27-mixed" / "logs", tmp_path / "store"
     reported = "R3, R4, R5, R6, R7, R8, R10 have nothing to judge ("
     mixed = ("tier upload", store, logs, "--topic-partition", "mixed-0", "--topic-id", "mixed=pnG54XS0SyKCbPV6BzO-OQ", *AS_OF)

@@ -47,7 +47,8 @@ def taken(places: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def functions_with_results(words: list[str]) -> set[str]:
-    """Those that returned something but None and False while a command ran: a fast path that gives up returns one of these."""
+    """Names of the functions that returned something but None and False while a command ran: a fast path that gives up returns one
+    of these."""
     codes: set[CodeType] = set()
 
     def note(frame: FrameType, event: str, result: object) -> None:

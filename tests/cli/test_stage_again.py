@@ -35,7 +35,7 @@ def test_a_directory_that_gets_no_file_is_not_created(tmp_path: Path) -> None:
 
 
 def test_stage_explains_why_it_makes_more_than_plan_lists(tmp_path: Path) -> None:
-    """Of a broker that was killed: what is above the recovery point is for the next clean stop."""
+    """The broker was killed: snapshots above the recovery point are for the next clean stop."""
     logs = copy_of("kafka4-mixed", tmp_path)
     (logs / ".kafka_cleanshutdown").unlink()
     checkpoint = logs / "recovery-point-offset-checkpoint"

@@ -1,4 +1,4 @@
-"""What is loaded when, schemas that belong to their verbs, and when the server of workers is started early."""
+"""Modules are loaded when they are needed, schemas belong to their verbs, and the server of workers is started early if at all."""
 
 import inspect
 import json

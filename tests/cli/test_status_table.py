@@ -135,7 +135,7 @@ def remove_strays(log_dir: Path) -> None:
 
 
 def refusals(run: Run) -> list[str]:
-    """What a command did not do: its exit code is 3, or it has no result."""
+    """The text of a refusal: the exit code is 3, or there is no result."""
     return [run.stderr] if run.exit_code in (2, 3) else []
 
 

@@ -30,7 +30,7 @@ MIXED = "fixtures/kafka27-mixed"
 AS_OF = "2026-11-21T12:00:00Z"
 """Without it the output has the moment of the run."""
 EXIT_CODES = {"scan": 1, "rebuild": 0, "inspect explain": 0, "verify": 0}
-"""Of some verbs on ``MIXED``: its snapshots are missing."""
+"""Exit codes of some verbs on ``MIXED``: its snapshots are missing."""
 ONE_OF_EACH = [(verb, ("json", "table")[number % 2]) for number, verb in enumerate(EXIT_CODES)]
 """Verbs and forms of output: what is printed goes through one place."""
 REQUIRED = {"rebuild": ("--dry-run",), "inspect explain": ("--producer-id", "33", "--topic", "mixed")}
@@ -359,7 +359,7 @@ def test_warnings_of_libraries_are_no_errors(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", ["tier inventory", "inspect dump --deep"])
 def test_a_thread_that_the_system_refuses_is_a_lack_of_memory(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with RLIMIT_NPROC. An unforeseen error, or a result without these files, would be the alternative."""
+    """RLIMIT_NPROC has this effect. An unforeseen error, or a result without these files, would be the alternative."""
     place = "fixtures/tiered-local"
     if verb.startswith("inspect"):
         monkeypatch.setattr(limits, "RECORD_WINDOW_BYTES", 10)

@@ -155,7 +155,7 @@ def test_a_damaged_segment_ends_what_can_be_judged(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_in_compressed_or_encrypted_chunks(tmp_path: Path) -> None:
-    """What decompresses to something else is found by the checksums of batches."""
+    """Checksums of batches find chunks that decompress to something else."""
     for name, message in (("zstd", f"{CHECKSUM_DIFFERS}byte"), ("encrypted", "chunk: expected the content that its tag")):
         shutil.copytree(AIVEN / name / "store", tmp_path / name)
         log = sorted((tmp_path / name).rglob("*.log"))[0]

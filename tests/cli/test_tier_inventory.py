@@ -272,7 +272,7 @@ def states_of(document: dict[str, Any], topic: str = "mixed") -> list[str]:
 
 
 def deleted(*ends: SegmentState) -> list[RemoteLogRecord]:
-    """Of the first copy."""
+    """Records that delete the first copy."""
     return [update(MIXED[0], state) for state in ends]
 
 

@@ -165,6 +165,10 @@ def test_undo_puts_the_manifests_back(diseased: Path, tmp_path: Path) -> None:
     # What was appended is taken again.
     again = repair(diseased, undo=tmp_path / "again.jsonl")
     assert (totals(again), {copy["appended_bytes"] for copy in again.document["copies"]}) == ({"repaired": 4}, {0})
+    # It has written the same bytes, and only its own receipt takes them back.
+    repaired_again = tree(diseased)
+    left = in_json("undo", undo)
+    assert (left.exit_code, totals(left), tree(diseased)) == (1, {"left": 4}, repaired_again)
     assert set(audit(diseased).values()) == {"right"}
 
 

@@ -200,7 +200,7 @@ OTHER_SNAPSHOTS: dict[str, tuple[Callable[[bytes], bytes], str, int]] = {
     "cut": (lambda data: data[:-3], "corrupt", 4),
     "as it was": (lambda data: data, "equal", 0),
 }
-"""What is in the copy, the answer, and the exit code."""
+"""Contents of the copy, the answer, and the exit code."""
 
 
 @pytest.mark.parametrize("name", OTHER_SNAPSHOTS)
@@ -244,7 +244,7 @@ PLUGIN = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text(
 
 @pytest.fixture
 def of_plugin(tmp_path: Path) -> Path:
-    """What the plugin itself uploaded: the first three segments."""
+    """A store with the first three segments, uploaded by the plugin itself."""
     return Path(shutil.copytree(FIXTURES / "aiven-layout" / "diseased-zstd" / "store", tmp_path / "store"))
 
 

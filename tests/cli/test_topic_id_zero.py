@@ -30,7 +30,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def stopped_logs(logs: Path) -> Path:
-    """The same, but for the snapshot that the clean stop wrote in the log of one segment."""
+    """The log directory with the snapshot that the clean stop wrote in the log of one segment."""
     name = f"plain-0/{559:020d}.snapshot"
     shutil.copy2(bundled("kafka27-mixed") / "logs" / name, logs / name)
     return logs

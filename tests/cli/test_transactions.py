@@ -20,7 +20,7 @@ def fixtures_of(name: str) -> list[PartitionFixture]:
 
 
 def fold(fixture: PartitionFixture) -> Counter[str]:
-    """What the markers closed, batch by batch."""
+    """Counts the transactions that the markers closed, batch by batch."""
     state, counts = ProducerState(), Counter[str]()
     for segment in fixture.segments:
         for block in HeaderReader(BytesSegment(segment.path.read_bytes())):
@@ -59,7 +59,7 @@ def test_what_is_open_is_what_kafka_left_open(fixture: str) -> None:
 
 
 def test_the_table_adds_up_to_the_headline() -> None:
-    """What cannot be uploaded are whole rolled segments; what a transaction holds begins at its first batch."""
+    """Bytes that cannot be uploaded are whole rolled segments; the bytes of a transaction begin at its first batch."""
     run = snaprebuild("inspect transactions", "fixtures/kafka27-killed", "--as-of", "2026-11-22")
     headline = re.search(r"; ([0-9.]+) KiB in rolled segments cannot be uploaded", run.text)
     assert headline is not None

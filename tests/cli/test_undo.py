@@ -100,7 +100,7 @@ def test_a_run_that_writes_nothing_leaves_none(tmp_path: Path) -> None:
 
 
 def test_where_it_goes_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ``--out`` names holds snapshots and nothing else."""
+    """A directory that ``--out`` names has snapshots and nothing else."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     logs = copy_of("kafka27-mixed", tmp_path)
     here = Path(in_json("rebuild", logs).document["receipt"])
@@ -462,7 +462,7 @@ def test_a_receipt_that_was_tampered_with(step: str, field: str, value: object, 
 
 
 def test_half_a_line_at_the_end(tmp_path: Path) -> None:
-    """What a power failure leaves: every prefix of a receipt is one, as long as its header is whole."""
+    """A power failure leaves a part of the receipt. Every prefix is a receipt, as long as its header is whole."""
     logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
     rebuilt(logs, receipt)
     data = receipt.read_bytes()

@@ -1,4 +1,4 @@
-"""What a metadata log holds that this version does not know is counted and named, and no sentence claims to cover it."""
+"""Unknown contents of a metadata log are counted and named, and no sentence claims to cover them."""
 
 import re
 import shutil
@@ -86,7 +86,7 @@ def test_a_controller_that_cannot_run_any_more_is_marked(newer: Path) -> None:
 
 
 def test_verdicts_and_fleets_name_it_too(newer: Path, tmp_path: Path) -> None:
-    """What reads the log for another purpose rests on it as well."""
+    """Commands that read the log for another purpose rest on it as well."""
     replica = tmp_path / "n1"
     shutil.copytree(newer, replica)
     (replica / "meta-2-0").mkdir()

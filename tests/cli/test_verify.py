@@ -43,7 +43,7 @@ def test_selection() -> None:
 
 
 def test_partitions_that_need_somebody_come_first(tmp_path: Path) -> None:
-    """Of many: damaged, wrong, missing. Healthy ones come last."""
+    """The order is damaged, wrong, missing. Healthy ones come last."""
     logs = copy_of("kafka4-mixed", tmp_path)
     (logs / "mixed-0" / snapshot_name(7350)).write_bytes(EMPTY_SNAPSHOT)
     remove_snapshots(logs / "logappend-0", 1805)

@@ -1,4 +1,5 @@
-"""What people read fits 100 columns, and 80 in a terminal of 80, whatever the names; commands are lines to copy, and stay whole."""
+"""Output for people fits 100 columns, and 80 in a terminal of 80, whatever the names. Commands are lines to copy, and stay
+whole."""
 
 import json
 import re

@@ -9,7 +9,7 @@ import click
 import pytest
 from command import snaprebuild
 from every_verb import SCENARIO, STEPS
-from log_dirs import EMPTY_SNAPSHOT
+from log_dirs import EMPTY_SNAPSHOT, copy_of
 from manifests import FIXTURES
 
 from snaprebuild.cli.file_kinds import SETTING_NAMES, recognize
@@ -33,6 +33,7 @@ NOUNS = {
     "audit-ledger": "a ledger of `tier audit`",
     "scan-result": "the JSON result of `scan`",
     "verify-result": "the JSON result of `verify`",
+    "audit-result": "the JSON result of `tier audit`",
     "image-result": "the JSON result of `cluster image`",
     "before-start-result": "the JSON result of `before-start`",
     "undo-result": "the JSON result of `undo`",
@@ -81,6 +82,7 @@ TAKERS = {
     "audit-ledger": "`tier repair --ledger FILE`",
     "scan-result": "`fleet FILE`",
     "verify-result": "`report FILE`",
+    "audit-result": "`tier repair STORE --audit FILE`",
     "page": "a browser",
     "metrics": "Prometheus",
     "server-properties": "`--server-properties FILE`",
@@ -92,7 +94,7 @@ TAKERS = {
     "gzip": "unpack it first",
     **dict.fromkeys(KAFKA - {"snapshot"}, "`inspect dump FILE`"),
 }
-"""What the sentence names; kinds that no command takes are absent."""
+"""Words that the sentence contains; kinds that no command takes are absent."""
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "receipt": root / "receipt.jsonl",
         "scan-result": root / "scan.json",
         "verify-result": root / "verify.json",
+        "audit-result": root / "audit.json",
         "image-result": root / "image.json",
         "before-start-result": root / "before-start.json",
         "undo-result": root / "undo.json",
@@ -114,19 +117,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     logs = root / "logs"
     logs.mkdir()
-    for words in (
-        f"plan {LOGS} --out {root}/planned --save {made['saved-plan']}",
-        f"stage {LOGS} --to {root}/staged",
-        f"rebuild {LOGS} --out {root}/written --receipt {made['receipt']}",
-        f"scan {LOGS} --save-json {made['scan-result']} --metrics {made['metrics']}",
-        f"verify {LOGS} --save-json {made['verify-result']}",
-        f"cluster image {NODE} --save-json {made['image-result']}",
-        f"before-start {logs} --save-json {made['before-start-result']}",
-        f"undo {made['receipt']} --dry-run --save-json {made['undo-result']}",
-        f"report {made['scan-result']} --html {made['page']}",
-        f"tier audit {REMOTE} --ledger {made['audit-ledger']}",
-    ):
-        ran = snaprebuild(*shlex.split(words))
+    on_this_disk = copy_of("kafka27-mixed", root / "staged-from")  # a stage links: it cannot go to another file system
+    commands: tuple[tuple[object, ...], ...] = (
+        ("plan", LOGS, "--out", root / "planned", "--save", made["saved-plan"]),
+        ("stage", on_this_disk, "--to", root / "staged"),
+        ("rebuild", LOGS, "--out", root / "written", "--receipt", made["receipt"]),
+        ("scan", LOGS, "--save-json", made["scan-result"], "--metrics", made["metrics"]),
+        ("verify", LOGS, "--save-json", made["verify-result"]),
+        ("cluster image", NODE, "--save-json", made["image-result"]),
+        ("before-start", logs, "--save-json", made["before-start-result"]),
+        ("undo", made["receipt"], "--dry-run", "--save-json", made["undo-result"]),
+        ("report", made["scan-result"], "--html", made["page"]),
+        ("tier audit", REMOTE, "--ledger", made["audit-ledger"], "--save-json", made["audit-result"]),
+    )
+    for words in commands:
+        ran = snaprebuild(*words)
         assert ran.exit_code in (0, 1), (words, ran.stderr)
     store_receipt = json.dumps({"schema": "snaprebuild.tier-undo/2", "location": "/nowhere"}, separators=(",", ":"))
     written = {
@@ -162,7 +167,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
-    ("report", "files"): ("report {} --html {tmp}/page.html", {"receipt", "scan-result", "verify-result"}),
+    ("report", "files"): ("report {} --html {tmp}/page.html", {"receipt", "scan-result", "verify-result", "audit-result"}),
     ("undo", "receipt"): ("undo {} --dry-run", {"receipt", "store-receipt", "metadata-receipt", "follower-receipt"}),
     ("install", "--plan"): ("install --plan {} --dry-run", {"staged-plan"}),
     ("rebuild", "--plan"): ("rebuild --plan {} --dry-run", {"saved-plan"}),
@@ -191,6 +196,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         (verb, "--ledger"): (f"{verb} {REMOTE} --ledger {{}} {more}", {"audit-ledger"})
         for verb, more in (("tier audit", ""), ("tier repair", "--dry-run"))
     },
+    ("tier repair", "--audit"): (f"tier repair {REMOTE} --audit {{}} --allow-unverified --dry-run", {"audit-result"}),
     ("inspect dump", "files"): ("inspect dump {}", KAFKA | {"empty", "binary"}),
     ("inspect diff", "files"): (f"inspect diff {{}} {PARTITION}/{56:020d}.snapshot", {"snapshot"}),
     ("inspect explain", "paths"): ("inspect explain {} --jobs 1", {"snapshot"}),

@@ -27,7 +27,7 @@ def view(**placements: Placement) -> ClusterView:
 
 
 def merged_documents(place: Path, documents: dict[int, dict[str, Any]], **options: Any) -> FleetResult:
-    """Of documents that `scan` wrote."""
+    """Merges documents that `scan` wrote."""
     return merge_scans(saved_scans([str(written(each, place / f"{node}.json")) for node, each in documents.items()]), **options)
 
 

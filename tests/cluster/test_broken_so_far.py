@@ -26,7 +26,7 @@ ID_OF_A_DELETED_TOPIC = "kJEH2V5MQ3qe3pGZOsqMwA"
 ID_OF_NO_RECORD = "abcdefghijklmnopqrstuA"
 
 Change = Callable[[Path], object]
-"""Of a copy of the log directory of a node."""
+"""A change of a copy of the log directory of a node."""
 
 
 def whole(_: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a merge decides about partitions of which each replica is known, and the order of restarts."""
+"""Decisions of a merge about partitions with a scan of each replica, and the order of restarts."""
 
 from pathlib import Path
 from typing import Any

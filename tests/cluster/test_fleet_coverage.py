@@ -1,4 +1,4 @@
-"""What scans do not show: old copies of disks, brokers without a scan, deleted topics. Faults are next to healthy forms."""
+"""Things that scans do not show: old copies of disks, brokers without a scan, deleted topics. Faults are next to healthy forms."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -367,7 +367,7 @@ def test_a_live_follower_that_was_scanned_before_its_leader_is_normal(later_ms: 
 
 @pytest.mark.parametrize(("written_ms", "is_behind"), [(-DAY_MS // 4, True), (0, False)])
 def test_a_live_leader_without_what_a_stopped_broker_has(written_ms: int, is_behind: bool, tmp_path: Path) -> None:
-    """What a stopped broker has was written before it stopped."""
+    """The records of a stopped broker were written before it stopped."""
     documents = {node: scan_document([replica("a", end, end)], node_id=node) for node, end in ((1, 549), (2, 421))}
     running(documents, 2)
     for segment in documents[1]["partitions"][0]["segments"]:

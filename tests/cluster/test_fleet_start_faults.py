@@ -111,7 +111,7 @@ def test_other_fates_leave_the_broker_ready(name: str, tmp_path: Path) -> None:
 
 
 def test_the_fates_of_a_replaced_disk_are_left_out(tmp_path: Path) -> None:
-    """What the old one had is no fault of the broker."""
+    """Faults of the old disk are no fault of the broker."""
     document = {**scan_document([scanned("a")], node_id=2), "fates": [fate(FateKind.NO_START)]}
     placed = view(a=Placement((2,), frozenset({2}), 2))
     placed.directories[2] = frozenset({TOPIC_ID})

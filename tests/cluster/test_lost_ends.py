@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from log_dirs import EMPTY_SNAPSHOT, batch_positions, snapshot_name
 from manifests import CLUSTER, FIXTURES
-from metadata_dirs import BUNDLED, DIRECTORY
+from metadata_dirs import BUNDLED, DIRECTORY, newest_segment, torn
 
 from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.metadata.log import open_metadata_log
@@ -54,7 +54,7 @@ class Judged:
         self.logs = [log_evidence(each, found.state) for each in plain]
 
     def verdicts(self, metadata: Path | None = None) -> dict[str, SourceVerdict]:
-        """As an upload asks for them."""
+        """The verdicts for an upload."""
         logs = MetadataLogs(None if metadata is None else str(metadata))
         known = {log.path: log for log in self.logs}
         replicas = [SourceReplica(path, f"{log.topic}-{log.partition}", self.state) for path, log in known.items()]
@@ -65,10 +65,6 @@ class Judged:
 
 def copy(name: str, to: Path) -> Path:
     return Path(shutil.copytree(NODES[name], to / name))
-
-
-def newest_segment(node: Path) -> Path:
-    return max((node / DIRECTORY).glob("*.log"))
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["own", "named"])
@@ -112,7 +108,7 @@ def test_trust_never_rises_at_any_batch_or_byte() -> None:
 # ---------------------------------------------------------------------------------------------------------------- cluster check
 
 Change = Callable[[Path], object]
-"""Of a log directory."""
+"""A change of a log directory."""
 
 
 def deleted(node: Path) -> None:
@@ -125,11 +121,6 @@ def emptied(node: Path) -> None:
 
 def cut_at_a_batch(count: int) -> Change:
     return lambda node: os.truncate(log := newest_segment(node), batch_positions(log)[-count])
-
-
-def torn(node: Path) -> None:
-    log = newest_segment(node)
-    os.truncate(log, log.stat().st_size - 20)
 
 
 def without(*patterns: str) -> Change:
@@ -215,7 +206,7 @@ def test_the_tables_hold_faults_and_healthy_forms() -> None:
 
 
 def test_the_bundled_nodes_that_stopped_cleanly_have_a_snapshot_at_the_end() -> None:
-    """What K17 asks of a clean stop, Kafka wrote in every directory."""
+    """Kafka wrote the snapshot that K17 expects after a clean stop in every directory."""
     for node in NODES.values():
         assert (node / ".kafka_cleanshutdown").exists()
         end = check_quorum([str(node)]).nodes[0].node.facts.end_offset
@@ -242,7 +233,7 @@ EVIDENCE: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("kind", EVIDENCE)
 def test_each_kind_of_evidence_is_enough(kind: str, tmp_path: Path) -> None:
-    """Of a node that was killed: without a marker nothing but this shows the loss."""
+    """The node was killed: without a marker nothing but this shows the loss."""
     node = Path(shutil.copytree(BUNDLED["kraft-metadata"], tmp_path / "node"))
     log = newest_segment(node)
     offsets = [int.from_bytes(log.read_bytes()[at : at + 8], "big") for at in batch_positions(log)]

@@ -15,7 +15,7 @@ from snaprebuild.cluster.scan_fates import TopicIdHistory
 
 NODE = FIXTURES / "damaged" / "healthy" / "node"
 ORIGINAL = (NODE / "payments-0" / "partition.metadata").read_text()
-"""As the broker of the fixture wrote it."""
+"""The file that the broker of the fixture wrote."""
 
 RELEASE = ("--kafka-release", "4.3.1")
 

@@ -1,4 +1,4 @@
-"""What logs of voters prove: cases of the Raft paper and of KIP-595, and no proof that a later election could refute."""
+"""Proofs by logs of voters: cases of the Raft paper and of KIP-595, and no proof that a later election could refute."""
 
 from sentences import ENDS_LATER
 
@@ -10,7 +10,7 @@ def lineage(end: int, *starts: tuple[int, int]) -> EpochLineage:
 
 
 def proof(voters: int, *logs: tuple[int, EpochLineage, int | None]) -> MajorityProof:
-    """Of the first log."""
+    """The proof for the first log."""
     return majority_proof(logs[0][1], frozenset(range(1, voters + 1)), [VoterLog(*each) for each in logs])
 
 

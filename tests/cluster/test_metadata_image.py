@@ -50,7 +50,7 @@ def test_images_at_earlier_offsets() -> None:
 
 
 def test_every_checkpoint_gives_what_the_log_below_it_gives(tmp_path: Path) -> None:
-    """As nodes 1 and 3, ``kraft-metadata`` has its log from offset 0 and checkpoints along it."""
+    """Nodes 1 and 3 and ``kraft-metadata`` have their logs from offset 0, and checkpoints along them."""
     for source in (CLUSTER / "node1", CLUSTER / "node3", FIXTURES / "kraft-metadata" / "logs"):
         directory = Path(shutil.copytree(source / METADATA_DIRECTORY, tmp_path / source.parent.name / source.name))
         checkpoints = read_image(str(directory)).log.checkpoints
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_files_that_go_while_they_are_read(tmp_path: Path) -> None:
-    """As a live controller deletes them: the directory is listed again, but not for ever."""
+    """A live controller deletes files: the directory is listed again, but not for ever."""
     directory = Path(shutil.copytree(CLUSTER / "node1" / METADATA_DIRECTORY, tmp_path / METADATA_DIRECTORY))
     newest = max(directory.glob("*.checkpoint"))
     offset, _, epoch = newest.stem.partition("-")

@@ -142,7 +142,7 @@ ONE_NODE = {"unproven-tail", "voter-not-counted"}
 
 
 def codes(result: IsrCheckResult) -> list[str]:
-    """Of what is found apart from that."""
+    """Codes of the findings other than those about one node."""
     return [each.code for each in result.findings if each.code not in ONE_NODE]
 
 

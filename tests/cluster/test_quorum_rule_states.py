@@ -201,9 +201,9 @@ OF_DIRECTORIES: list[tuple[QuorumRule, Mark, str, tuple[str, ...]]] = [
     (QuorumRule.K20, HOLDS, "two nodes", ("node1", "node3")),
     (QuorumRule.K20, NOT_APPLICABLE, "one directory", ("node1",)),
 ]
-"""Of bundled directories."""
+"""Rules with bundled directories in which they have a state."""
 BROKEN_DIRECTORIES = [(QuorumRule.K13, ERROR), (QuorumRule.K16, ERROR), (QuorumRule.K20, WARNING)]
-"""Of ``metadata_dirs``."""
+"""Rules that directories of ``metadata_dirs`` violate."""
 ELSEWHERE = {
     (QuorumRule.K13, INFO): "test_a_follower_that_starts_beyond_its_leader",
     (QuorumRule.K13, UNKNOWN): "test_without_a_leader_no_start_is_judged",
@@ -228,7 +228,7 @@ NAMES = {
     RuleState.UNKNOWN: "not-judged",
     RuleState.NOT_APPLICABLE: "not-applicable",
 }
-"""As the document of ``cluster check`` has them."""
+"""States in the words of the document of ``cluster check``."""
 IDS = [f"{rule.name} {mark[0]}{'' if mark[1] is None else f' {mark[1]}'}: {text}" for rule, mark, text, _ in ROWS]
 
 

@@ -68,7 +68,7 @@ def test_on_and_off_are_as_kafka_folds_them(node: Path, tiered: Path, tmp_path: 
 
 
 def test_what_is_not_committed_is_not_known(node: Path, tiered: Path) -> None:
-    """Of three voters one log proves no more than its newest checkpoint; the only voter has committed what it wrote."""
+    """With three voters one log proves no more than its newest checkpoint; the only voter has committed what it wrote."""
     config(node, "orders", "604800000", 348, "retention.ms")
     assert storage(node)[0]["orders"] == "off"
     config(node, "orders", "true", 349)
@@ -136,7 +136,7 @@ def epoch_in_scan(*paths: Path) -> list[tuple[int | None, str | None]]:
 
 
 def registered_epoch(image: Path, node_id: int) -> int:
-    """As Kafka's own classes fold the log."""
+    """Epoch of a registered broker, as Kafka's own classes fold the log."""
     (epoch,) = [each["epoch"] for each in json.loads(image.read_text())["brokers"] if each["id"] == node_id]
     return int(epoch)
 
@@ -197,7 +197,8 @@ def lag_of(*paths: Path) -> dict[str, tuple[int, int]]:
 
 
 def test_the_lag_of_a_topic_is_that_of_the_metadata_log(tiered: Path) -> None:
-    """Of 4.4: the topic's setting, else that of its broker, else that of all brokers. Both conditions must ask for patience."""
+    """Release 4.4 takes the topic's setting, else that of its broker, else that of all brokers. Both conditions must ask for
+    patience."""
     (partition,) = [
         each for each in scan_source(open_source([str(tiered)])).partitions if each.source.directory.topic_partition == "payments-0"
     ]
@@ -219,7 +220,7 @@ def test_the_lag_of_a_topic_is_that_of_the_metadata_log(tiered: Path) -> None:
 
 
 def test_a_lag_that_is_not_committed_does_not_count(node: Path) -> None:
-    """Of three voters one log proves no more than its newest checkpoint."""
+    """With three voters one log proves no more than its newest checkpoint."""
     for name, offset in (("remote.copy.lag.ms", 348), ("remote.copy.lag.bytes", 349), ("local.retention.ms", 350)):
         config(node, "orders", "-1", offset, name)
     assert lag_of(node) == {}
@@ -251,7 +252,7 @@ def with_log_elsewhere(node: Path, meta: Path) -> Path:
 
 
 def test_a_metadata_log_outside_of_log_dirs_judges_the_partitions(node: Path, tmp_path: Path) -> None:
-    """As the same log does inside of ``log.dirs``; and the lowest release is that of its ``metadata.version``."""
+    """The result is that of a log inside of ``log.dirs``; the lowest release is that of its ``metadata.version``."""
     assert strays(node) == []
     properties = with_log_elsewhere(node, tmp_path / "meta")
     assert strays(server_properties=properties) == []

@@ -125,7 +125,7 @@ def test_an_empty_replica_next_to_a_longer_one(tmp_path: Path) -> None:
 
 
 def test_peers_have_the_same_lineage() -> None:
-    """Of healthy replicas none is cut, although leaders of empty epochs differ."""
+    """No healthy replica is cut, although leaders of empty epochs differ."""
     for mine in (1, 2, 3):
         peers = tuple(str(CLUSTER / f"node{number}") for number in (1, 2, 3) if number != mine)
         for name, verdict in verdicts(check(CLUSTER / f"node{mine}", peers=peers)).items():
@@ -142,7 +142,7 @@ def test_an_epoch_that_begins_elsewhere(node: Path) -> None:
 
 
 def test_a_topic_of_another_cluster_is_no_peer(node: Path, tmp_path: Path) -> None:
-    """Of the same name, and before 2.8 without an id: its epochs, and that it is longer, say nothing."""
+    """A topic of the same name, and before 2.8 without an id: its epochs, and that it is longer, say nothing."""
     other = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "other"))
     (other / "orders-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 17\n")
     (other / "orders-1" / "partition.metadata").unlink()

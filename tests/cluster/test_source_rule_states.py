@@ -438,7 +438,7 @@ CAUSES: dict[tuple[SourceRule, str], str] = {
 }
 """The cause in the evidence, where several causes lead to one state, and ask for different actions."""
 NAMES = {HOLDS: "pass", WARNS: "warn", REJECTS: "fail", UNKNOWN: "not-known", NOT_APPLICABLE: "not-applicable"}
-"""As the document of ``cluster source`` has them."""
+"""States in the words of the document of ``cluster source``."""
 IDS = [f"{rule.name} {mark[0]}{'' if mark[1] is None else f' {mark[1]}'}: {text}" for rule, mark, text, _ in ROWS]
 
 

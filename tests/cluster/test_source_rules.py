@@ -132,7 +132,8 @@ def test_a_marker_that_is_newer_than_the_metadata_log(node: Path) -> None:
 
 
 def test_two_log_directories_of_one_broker(node: Path, tmp_path: Path) -> None:
-    """As its configuration says: of two clusters they cannot be. That somebody names two brokers of two clusters says nothing of them."""
+    """Two directories of one configuration cannot be of two clusters. If somebody names two brokers of two clusters, that says
+    nothing of them."""
     other = Path(shutil.copytree(CLUSTER / "node1", tmp_path / "other", ignore=shutil.ignore_patterns("__cluster_metadata-0")))
     meta(other, directory_id="ab9ZJ6AMRJSTUIzVRVFYag")
     (other / ".kafka_cleanshutdown").unlink()
@@ -281,6 +282,7 @@ def test_a_disk_without_a_metadata_log(node: Path, kind: str) -> None:
     else:
         assert cluster_rules <= set(document.unknown_rules)
         assert not found[1].asserted_by_operator
+        assert "--i-am-the-leader is for ZooKeeper" in found[1].evidence_of(SourceRule.R7)
     assert set(document.unknown_rules).isdisjoint(document.not_applicable_rules)
 
 

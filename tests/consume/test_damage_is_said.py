@@ -1,16 +1,16 @@
-"""What damage hides is said, with its byte or with a row, and what is not damaged is read: on small logs, counted by hand."""
+"""Hidden records are reported with the byte of the damage or with a row, and all others are read: on small logs, counted by
+hand."""
 
 import re
 import tracemalloc
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from generated_logs import write_checkpoints
-from log_dirs import CONTROL, TRANSACTIONAL, batch, marker, write_partition
+from log_dirs import CONTROL, TRANSACTIONAL, batch, marker
+from small_logs import log_dir, plain, transactional
 
 from formats.errors import FormatError
 from formats.log.batch_headers import HeaderBlock
@@ -20,14 +20,6 @@ from snaprebuild.library.record_stream import RecordStream, records
 
 COLUMNS = ("offset", "transaction")
 LENIENT = ("PERMISSIVE", "DROPMALFORMED")
-
-
-def plain(offset: int, count: int = 1) -> bytes:
-    return batch(offset, count=count, timestamp=1_000 + offset)
-
-
-def transactional(offset: int, producer: int) -> bytes:
-    return batch(offset, producer_id=producer, attributes=TRANSACTIONAL, timestamp=1_000 + offset)
 
 
 def plains(begin: int, end: int) -> list[bytes]:
@@ -44,13 +36,6 @@ def with_wrong_checksum(data: bytes) -> bytes:
 
 def with_base_offset(data: bytes, offset: int) -> bytes:
     return offset.to_bytes(8, "big") + data[8:]
-
-
-def log_dir(root: Path, segments: Mapping[int, bytes], **checkpoints: Any) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
-    write_checkpoints(root, **checkpoints)
-    write_partition(root / "orders-0", segments)
-    return root
 
 
 def offsets_of(stream: RecordStream) -> list[int | None]:

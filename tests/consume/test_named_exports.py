@@ -25,7 +25,7 @@ from snaprebuild.snapshots.run import Run
 
 PLAIN = FIXTURES / "kafka4-mixed"
 RECORDS = 452
-"""Of the partition ``plain-0``, from offset 0 on."""
+"""Records of the partition ``plain-0``, from offset 0 on."""
 NAME = f"plain-0/{0:020d}-{RECORDS - 1:020d}.parquet"
 QUERY = RecordQuery(
     subscribe=("plain",),

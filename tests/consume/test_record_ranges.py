@@ -2,14 +2,14 @@
 
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from generated_logs import write_checkpoints
-from log_dirs import TRANSACTIONAL, batch, batch_positions, marker, record, snapshot_bytes, snapshot_name, write_partition
+from log_dirs import batch, batch_positions, marker, record, snapshot_bytes, snapshot_name, write_partition
+from small_logs import log_dir, plain, transactional
 
 from formats.errors import FormatError
 from formats.partition.producer_snapshot import ProducerEntry
@@ -32,21 +32,6 @@ def offsets(stream: RecordStream) -> list[int]:
 
 def codes(stream: RecordStream) -> set[str]:
     return {finding.code for finding in stream.findings}
-
-
-def transactional(offset: int, producer: int, count: int = 1) -> bytes:
-    return batch(offset, producer_id=producer, attributes=TRANSACTIONAL, count=count, timestamp=1_000 + offset)
-
-
-def plain(offset: int, count: int = 1) -> bytes:
-    return batch(offset, count=count, timestamp=1_000 + offset)
-
-
-def log_dir(root: Path, segments: Mapping[int, bytes], **checkpoints: Any) -> Path:
-    root.mkdir(parents=True, exist_ok=True)
-    write_checkpoints(root, **checkpoints)
-    write_partition(root / "orders-0", segments)
-    return root
 
 
 def ten(root: Path, **checkpoints: Any) -> Path:
@@ -284,6 +269,24 @@ def test_a_torn_end_is_said_and_a_lost_end_is_a_loss(tmp_path: Path) -> None:
     lenient = records(source, columns=COLUMNS, fail_on_data_loss=False)
     assert offsets(lenient) == list(range(9))
     assert "records-lost" in codes(lenient)
+
+
+@pytest.mark.parametrize("has_end", [False, True])
+def test_a_lost_segment_may_have_had_the_end_of_a_transaction(tmp_path: Path, *, has_end: bool) -> None:
+    """Where the read ends at the transaction, the loss above is said."""
+    above = marker(9, 7, commit=False) if has_end else plain(9)
+    first = plain(0) + transactional(1, 7) + plain(2)
+    source = log_dir(tmp_path, {0: first, 6: b"".join(plain(at) for at in range(6, 9)) + above}, high_watermark=10)
+    with pytest.raises(ReadFailedError, match="offsets 3 to 5 of orders-0 are "):
+        offsets(records(source, columns=COLUMNS))
+    lenient = records(source, columns=COLUMNS, fail_on_data_loss=False)
+    rows = pa.Table.from_batches(list(lenient), lenient.schema).to_pylist()
+    assert [row["offset"] for row in rows] == ([0, 2, 6, 7, 8] if has_end else [0])
+    assert "records-lost" in codes(lenient)
+    below = records(source, columns=COLUMNS, ending_offsets={"orders": {0: 1}})
+    assert offsets(below) == [0]
+    write_partition(source / "orders-0", {3: plain(3) + plain(4) + plain(5)})
+    assert offsets(records(source, columns=COLUMNS)) == ([0, *range(2, 9)] if has_end else [0])
 
 
 # ----------------------------------------------------------------------------------------------------------------- replicas

@@ -170,3 +170,9 @@ def test_kept_headers_of_many_small_segments_are_bounded(tmp_path: Path, monkeyp
     finally:
         tracemalloc.stop()
     assert with_headers - without < 2 * survey.KEPT_BYTES
+
+
+def test_a_stream_of_arrow() -> None:
+    """Whatever takes one reads the records, each time anew."""
+    stream = records(FIXTURES / "kafka4-mixed", topics="mixed")
+    assert pa.table(stream) == pa.table(stream) == pa.Table.from_batches(list(stream), stream.schema)

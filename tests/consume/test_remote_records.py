@@ -130,7 +130,7 @@ def test_an_id_that_the_store_lacks(topic: str) -> None:
 
 
 def test_a_directory_without_segments_hides_no_copy(tmp_path: Path) -> None:
-    """As after the loss of a disk: the directory is there, and its segments are not."""
+    """A disk was lost: the directory is there, and its segments are not."""
     logs = cut_log(tmp_path, 1 << 60)
     stream = read(logs, remote=TIERED / "remote")
     assert rows_of(stream) == rows_of(read(remote=TIERED / "remote")) != []

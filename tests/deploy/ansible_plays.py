@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -34,6 +35,10 @@ def write_inventory(
     }
     groups = {"all": {"vars": everywhere or {}}, "kafka": {"hosts": hosts, "vars": {**usual, **variables}}}
     path.write_text(json.dumps(groups, indent=1))
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def run_play(name: str, inventory: Path, *options: str) -> subprocess.CompletedProcess[str]:

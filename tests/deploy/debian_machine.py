@@ -78,13 +78,13 @@ class Machine:
         return Path(f"/proc/{self.leader}/root{path}")
 
     def run(self, *words: str) -> str:
-        """What a command of its root prints."""
+        """Runs a command as the machine's root and returns its output."""
         command = ["nsenter", "--target", str(self.leader), "--all", "--", *words]
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def missing() -> str | None:
-    """What is not there."""
+    """The reason for which no machine can be booted here; None if there is none."""
     if os.geteuid() != 0:
         return "only root may boot a machine"
     absent = [name for name in NEEDED if shutil.which(name) is None]

@@ -1,4 +1,5 @@
-"""What every manifest must hold so that a container of ours harms no broker. The API accepts manifests that break each of these rules."""
+"""Rules of every manifest, by which a container of ours harms no broker. The API accepts manifests that break each of these
+rules."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def is_at_or_below(path: str, directory: str) -> bool:
 
 
 def own_containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those that run the program; a broker's container is not among them."""
+    """Containers that run the program; a broker's container is not among them."""
     every = [*pod.get("initContainers", ()), *pod.get("containers", ())]
     return [each for each in every if "snaprebuild" in each.get("image", "")]
 

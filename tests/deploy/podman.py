@@ -21,7 +21,7 @@ BUILD = REPOSITORY / "scripts" / "deploy" / "image" / "oci_image.py"
 IMAGE = "localhost/snaprebuild:0.1.0"
 SECONDS = 300
 HOST_DIRECTORIES = ("/usr", "/lib", "/lib64", "/bin", "/etc")
-"""What a program of this machine needs in a container of the image without files."""
+"""Directories that a program of this machine needs in a container of the image without files."""
 
 RUNTIME = """#!{python}
 # Drops the limits of processes from a container: inside of other containers they may not be set.
@@ -53,7 +53,7 @@ def made(release: Path) -> Path:
 
 
 def missing() -> str | None:
-    """What podman lacks here."""
+    """Names the programs of podman that are absent here; None if all are there."""
     absent = [name for name in ("podman", "runc", "catatonit") if shutil.which(name) is None]
     return f"{' and '.join(absent)} missing" if absent else None
 
@@ -124,6 +124,6 @@ class Podman:
             self.run("kube", "down", file, code=None)
 
     def logs(self, container: str) -> str:
-        """What a container printed so far, both streams."""
+        """Output of a container so far, both streams."""
         done = self.run("logs", container)
         return done.stdout + done.stderr

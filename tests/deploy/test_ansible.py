@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ansible_plays import PLAYS, program, run_play, write_inventory
+from ansible_plays import PLAYS, program, run_play, sha256, write_inventory
 from command import snaprebuild
 from log_dirs import changes, missing_boundaries, snapshots_in, tree, truth
 from manifests import FIXTURES
@@ -57,13 +56,13 @@ class Fleet:
         return [self.root / f"kafka-{number}" for number in self.node_ids]
 
     def play(self, name: str, *options: str, exit_code: int = 0) -> str:
-        """What a play prints."""
+        """Runs a play and returns its output."""
         done = run_play(name, self.inventory, *options)
         assert done.returncode == exit_code, done.stdout + done.stderr
         return done.stdout
 
     def trees(self) -> dict[str, tuple[object, ...]]:
-        """Of the brokers and the approvals, with the bytes of every file."""
+        """The trees of the brokers and the approvals, with the bytes of every file."""
         return {name: facts for name, facts in tree(self.root).items() if not name.startswith("ansible-home")}
 
 
@@ -73,7 +72,7 @@ TWO = (1, 2)
 
 @pytest.fixture(params=[(1, 2, 3)], ids=["three"])
 def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Fleet:
-    """Of copies of what one broker of 2.7.2 left."""
+    """Copies of the directory of one broker of 2.7.2, as a fleet."""
     if program("ansible-playbook") is None:
         pytest.skip("NOT RUN: the plays of Ansible: ansible-playbook is not installed (scripts/setup deploy)")
     fleet = Fleet(tmp_path, request.param)
@@ -90,10 +89,6 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Fleet:
         }
     write_inventory(fleet.inventory, hosts, {"snaprebuild_approval_dir": str(fleet.approval)})
     return fleet
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("fleet", [TWO], indirect=True, ids=["two"])
@@ -145,7 +140,8 @@ ORDERS = {
     "a controller that is no broker": ("LeaderId:               3001", "kafka-2, kafka-1, kafka-3"),
     "not looked up": (None, "kafka-2, kafka-1, kafka-3"),
 }
-"""What the tools of 4.3.1 and 3.9.2 print, and the order of restarts. In the last two ``snaprebuild_restart_order`` is 1, 0 and 2."""
+"""Output of the tools of 4.3.1 and 3.9.2, and the order of restarts. In the last two ``snaprebuild_restart_order`` is 1, 0 and
+2."""
 
 
 @pytest.mark.parametrize("case", [next(iter(ORDERS)), *(pytest.param(each, marks=pytest.mark.night) for each in [*ORDERS][1:])])

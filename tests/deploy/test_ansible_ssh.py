@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ansible_plays import program, run_play, write_inventory
+from ansible_plays import program, run_play, sha256, write_inventory
 from broker_settings import common_settings, first_kraft_settings
 from debian_machine import Machine, booted, missing
 from free_ports import free_ports
@@ -23,7 +22,7 @@ from log_dirs import tree
 from manifests import FIXTURES
 
 LOGS = FIXTURES / "kafka4-mixed" / "logs"
-"""What one broker of 4.3.1 left, with all its snapshots: their bytes are expected."""
+"""The log directory of one broker of 4.3.1, with all its snapshots: their bytes are expected."""
 PARTITIONS = {each.name for each in LOGS.glob("*-0")}
 REMOVED = {
     f"{each.parent.name}/{each.name}": each.read_bytes() for each in LOGS.glob("*/*.snapshot") if each.with_suffix(".log").exists()
@@ -116,7 +115,7 @@ class Fleet:
     here: Path
 
     def play(self, name: str, *options: str, exit_code: int = 0) -> str:
-        """What a play prints."""
+        """Runs a play and returns its output."""
         done = run_play(name, self.here / "inventory.json", *options)
         assert done.returncode == exit_code, done.stdout + done.stderr
         return done.stdout
@@ -170,10 +169,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         become = {"ansible_become": True, "ansible_become_user": "kafka"}
         write_inventory(tmp_path / "inventory.json", HOSTS, machine.variables | variables, become)
         yield Fleet(machine, tmp_path)
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def make_log_dir(place: Path, node_id: int, partitions: set[str]) -> None:

@@ -156,7 +156,7 @@ def without_variable(document: dict[str, Any]) -> None:
 
 
 def state_on_the_claim(document: dict[str, Any]) -> None:
-    """As one directory of the broker's volume, mounted a second time."""
+    """Mounts one directory of the broker's volume a second time."""
     for each in container_of(document)["volumeMounts"]:
         if each["mountPath"] == "/var/lib/snaprebuild":
             each.update(name="data-0", subPath="snaprebuild")
@@ -264,7 +264,7 @@ def podman(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def state_of(volume: Path) -> Path:
-    """What takes the place of the claim for receipts."""
+    """The directory that takes the place of the claim for receipts."""
     return volume.with_name(f"{volume.name}-state")
 
 

@@ -28,7 +28,7 @@ GUIDE = REPOSITORY / "docs" / "guides" / "monitor.md"
 RULE_TESTS = Path(__file__).with_name("alerts.test.yml")
 AS_OF = ("--as-of", "1795266500000")
 SECONDS_MAX = 180
-"""Of anything that a test waits for: the machine may be busy."""
+"""Longest wait of a test: the machine may be busy."""
 
 ALERTS = re.findall(r"^ +- alert: (\w+)$", RULES.read_text(), re.MULTILINE)
 PANELS: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]

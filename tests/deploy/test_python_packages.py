@@ -39,7 +39,7 @@ if len(sys.argv) == 2:
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> str:
-    """What a command prints. PYTHONPATH does not lead it to this checkout."""
+    """Runs a command and returns its output. PYTHONPATH does not lead it to this checkout."""
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         list(map(str, command)),
@@ -142,7 +142,7 @@ def test_spark_finds_the_data_sources_of_a_checkout(tmp_path: Path) -> None:
 
 
 def batches() -> int:
-    """Of the directory, by the length that each batch begins with."""
+    """Counts the batches of the directory by the length that each begins with."""
     found = 0
     for path in LOGS.rglob("*.log"):
         data, at = path.read_bytes(), 0
@@ -153,7 +153,8 @@ def batches() -> int:
 
 
 def producers() -> int:
-    """Of the directory, by the length of the snapshots: 10 bytes, and 46 of each producer. An empty one is a row, too."""
+    """Counts the producers of the directory by the length of the snapshots: 10 bytes, and 46 of each producer. An empty one is a
+    row, too."""
     return sum(max((path.stat().st_size - 10) // 46, 1) for path in LOGS.rglob("*.snapshot"))
 
 

@@ -105,7 +105,7 @@ class Cluster:
 
     @property
     def steps(self) -> list[str]:
-        """What happened, without repetitions."""
+        """The steps so far, without repetitions."""
         calls = self.place / "calls"
         lines = calls.read_text().splitlines() if calls.exists() else []
         return [line for number, line in enumerate(lines) if number == 0 or line != lines[number - 1]]

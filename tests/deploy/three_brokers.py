@@ -42,7 +42,7 @@ ZOOKEEPER_SHELL = "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka"
 
 @dataclass(frozen=True)
 class Release:
-    """What a broker is started as.
+    """The release that a broker is started as.
 
     Attributes:
         version: of the software.
@@ -55,7 +55,7 @@ class Release:
     tiering: bool = False
 
     def __str__(self) -> str:
-        """As ``version`` prints it."""
+        """The line that ``version`` prints."""
         return f"{self.version} protocol {self.protocol}{REMOTE if self.tiering else ''}"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_dirs import make_log_dir, write_partition
 from manifests import REPOSITORY
 
 NOTEBOOKS = sorted((REPOSITORY / "docs" / "examples").glob("*.ipynb"))
@@ -30,6 +31,16 @@ def test_cells_print_what_the_notebook_shows(path: Path, monkeypatch: pytest.Mon
         printed.append(output.getvalue())
     assert printed == [shown(cell) for cell in cells]
     assert sum(map(bool, printed)) >= 4
+
+
+def test_a_partition_that_was_emptied_has_no_offsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = make_log_dir(tmp_path / "logs")
+    write_partition(logs / "mixed-0", {99: b""})
+    first, *_ = [each for each in json.loads(NOTEBOOKS[0].read_text())["cells"] if each["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    exec(compile("".join(first["source"]), "first cell", "exec"), names)
+    assert names["read"](logs).num_rows == 0
+    assert capsys.readouterr().out.startswith("mixed-0: 0 records, no offsets\n")
 
 
 def test_there_is_a_notebook() -> None:

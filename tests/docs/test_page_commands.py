@@ -19,7 +19,7 @@ SHOWN = {
     "docs/guides/first-repair.md": r"false empty.*35 ",
     "docs/guides/cluster-metadata.md": r"elected-new-disk",
 }
-"""What the page says that its commands print."""
+"""A pattern in the output of the commands, as the page has it."""
 
 REFUSES = "docs/concepts/one-disk.md"
 """Its command shows a replica that is rejected: exit code 3."""

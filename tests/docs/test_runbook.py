@@ -28,7 +28,7 @@ KAFKA = {f"$K/bin/kafka-{name}.sh" for name in ("get-offsets", "configs")} | {
     "kafka-leader-election.sh",
 }
 OTHERS = {*KAFKA, "kubectl", "rm", "jq", "plan=/var/lib/kafka/data-0/staged/plan.jsonl"}
-"""What else is typed; the tools of Kafka are run by the demonstrations."""
+"""Other commands that are typed; the demonstrations run the tools of Kafka."""
 
 
 class Parsed(Exception):  # noqa: N818

@@ -83,7 +83,7 @@ class BusyBroker:
 
     @property
     def truth(self) -> SimulatedBroker:
-        """What the topic holds, as it was created last."""
+        """The topic that was created last."""
         return self.truths[-1]
 
     def step(self) -> None:

@@ -250,12 +250,12 @@ def recorded(writer: Writer, record: Record = traced) -> Iterator[tuple[TreeDisk
 
 
 def contents(tree: Tree) -> dict[str, object]:
-    """What each name has, whether or not it is linked twice."""
+    """Contents of each name, whether or not it is linked twice."""
     return {path: what.content if isinstance(what, File) else what for path, what in tree.items()}
 
 
 def faults(writer: Writer, run: Recorded, tree: Tree) -> list[str]:
-    """What is wrong with a state, by the promises alone."""
+    """Faults of a state, by the promises alone."""
     before, after, found = contents(run.before), contents(run.after), []
     journal = re.compile(writer.journals)
     left = contents(tree)
@@ -336,7 +336,7 @@ def different(wanted: dict[str, object], found: dict[str, object], who: str) -> 
 
 @dataclass
 class Figures:
-    """What came out for one writer."""
+    """Counts of one writer."""
 
     name: str
     calls: int = 0

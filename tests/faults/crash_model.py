@@ -1,4 +1,4 @@
-"""What a power failure may leave of a recorded run, after the model of ALICE (Pillai et al., OSDI 2014).
+"""States that a power failure may leave of a recorded run, after the model of ALICE (Pillai et al., OSDI 2014).
 
 A file system promises little before `fsync`:
 
@@ -151,7 +151,7 @@ class Disk:
                 yield State(numbered, files)
 
     def running_state(self) -> State:
-        """What every program sees now, as after a kill without a power failure."""
+        """The state that every program sees now: that after a kill without a power failure."""
         disk = Disk(State((), ()))
         disk.inodes = [replace(inode) for inode in self.inodes]
         for inode in disk.inodes:

@@ -127,6 +127,8 @@ def of_stores() -> Iterator[Pair]:
         yield Pair("tier audit", store, audit)
         yield Pair("tier audit", store, (*audit, "--ledger", "{}/ledger"), (), ((*audit, "--ledger", "{}/ledger"),))
         yield Pair("tier repair", store, ("tier", "repair", *words, *LONG_AGO, *ONE_JOB, "--dry-run"))
+        by_audit = ("tier", "repair", *words, "--audit", "{}/audit.json", *ONE_JOB, "--dry-run")
+        yield Pair("tier repair", store, by_audit, (), ((*audit, "--save-json", "{}/audit.json"),))
         topic = manifest_of(store).get("partition", "mixed-0")
         build = ("follower", "build", str(FIXTURES / store), "{}", "--topic-partition", topic, *AS_OF, *ONE_JOB, "--dry-run")
         yield Pair("follower build", store, build)
@@ -192,7 +194,7 @@ def opened() -> Iterator[set[str]]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run said.
+    """Exit code, findings and output of a run.
 
     Attributes:
         code: its exit code.

@@ -1,4 +1,5 @@
-"""What real brokers left in health, and what of it is nevertheless as a finding says: by the manifests, which Kafka's classes wrote."""
+"""Directories that real brokers left in health, and facts of them that findings rightly report: by the manifests, which Kafka's
+classes wrote."""
 
 import functools
 import json
@@ -30,7 +31,7 @@ REMOTE = {
     "tiered-local/logs": ("tiered-local/remote", "tiered-local/logs"),
     "follower-lost-state/node1": ("follower-lost-state/remote", "follower-lost-state/node1"),
 }
-"""Of log directories their remote storage, and the metadata log that reports it."""
+"""Remote storage of log directories, and the metadata log that reports it."""
 PLUGIN = tuple(
     f"aiven-layout/{name}/store"
     for name in (
@@ -42,14 +43,14 @@ PLUGIN = tuple(
 
 @functools.cache
 def manifest_of(directory: str) -> dict[str, Any]:
-    """Of the fixture that a directory is part of."""
+    """The manifest of the fixture that a directory is part of."""
     found: dict[str, Any] = json.loads((FIXTURES / directory.partition("/")[0] / "manifest.json").read_text())
     return found
 
 
 @functools.cache
 def partitions_of(directory: str) -> dict[str, Any]:
-    """What the manifest says of each partition of a log directory."""
+    """The manifest's entry of each partition of a log directory."""
     manifest = manifest_of(directory)
     if directory.startswith(CLUSTER):
         return dict(manifest["directories"][directory.removeprefix(f"{CLUSTER}/")]["partitions"])
@@ -85,7 +86,7 @@ class Truth:
 
 
 def _manifest_of(directory: str, finding: Finding) -> dict[str, Any]:
-    """What the manifest says of the partition directory that a finding names."""
+    """The manifest's entry of the partition directory that a finding names."""
     reported: dict[str, Any] = partitions_of(directory)[Path(finding["path"]).name]
     return reported
 
@@ -124,7 +125,7 @@ def _lost_with_its_disk(directory: str, finding: Finding) -> bool:
 
 
 def copies_of(directory: str) -> list[dict[str, Any]]:
-    """What the plugin reports of each copy in its store."""
+    """The plugin's report of each copy in its store."""
     variants = json.loads((FIXTURES / "aiven-layout" / "plugin-reads.json").read_text())["variants"]
     return [each["metadata"] for each in variants[directory.split("/")[1]]["segments"]]
 

@@ -105,14 +105,14 @@ class ShortWrites(FileCalls):
 
 
 class NoHardLinks(FileCalls):
-    """As FAT and some network file systems."""
+    """A file system without hard links: FAT and some network file systems."""
 
     def link(self, name: str, new_name: str, *, dir_fd: int) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM), name, None, new_name)
 
 
 class NoRenameWithoutReplace(FileCalls):
-    """As NFS and old kernels."""
+    """A file system that cannot rename without replacing: NFS and old kernels."""
 
     def rename_noreplace(self, name: str, new_name: str, *, dir_fd: int) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name, None, new_name)

@@ -32,7 +32,7 @@ LASTING = ("503", "403", "drop")
 DRAWN = re.compile(r"(?<=-)[A-Za-z0-9_-]{22}(?=\.)")
 """Ids of segments, which each run draws."""
 SMALL_SUFFIXES = (".json", ".rsm-manifest")
-"""What holds such an id."""
+"""Endings of objects that hold such an id."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def masked(objects: dict[str, bytes], *, is_replacing: bool) -> dict[str, bytes 
 def faults_of(
     writer: StoreWriter, before: dict[str, bytes], wanted: dict[str, bytes | None], now: dict[str, bytes]
 ) -> Iterator[str]:
-    """What is wrong with a bucket."""
+    """Faults of a bucket."""
     left = masked(now, is_replacing=writer.is_replacing)
     for key, data in before.items():
         if key not in now:

@@ -48,7 +48,7 @@ BY_THE_WAY = {
     "offset-assumed",
     "transaction-index-differs",
 }
-"""What is right at some moment. The simulated broker writes no transaction index."""
+"""Findings that are right at some moment. The simulated broker writes no transaction index."""
 RIGHT = {"equal", "equal_after_expiry", "unverifiable"}
 
 
@@ -90,7 +90,7 @@ def test_a_segment_is_deleted_between_its_listing_and_its_first_read(verb: str, 
 
 
 def deleted_name(directory: Path) -> Path:
-    """As ``LocalLog.logDeleteDirName``."""
+    """The name that ``LocalLog.logDeleteDirName`` gives."""
     return directory.with_name(f"{directory.name}.{'0123456789abcdef' * 2}-delete")
 
 
@@ -292,7 +292,7 @@ def test_a_damaged_snapshot_next_to_a_broker_is_reported_after_a_minute(writing:
 
 
 class Truth:
-    """What is true of the partition at some moment of a run."""
+    """Facts that are true of the partition at some moment of a run."""
 
     def __init__(self, broker: BusyBroker) -> None:
         self.moments = [each for each in broker.moments if each.topic >= 0]
@@ -341,7 +341,7 @@ class Truth:
 
 
 def check_of_a_moment(verb: str, partition: dict[str, Any], truth: Truth, out: Path, producer: int) -> None:
-    """What a verb found is true of some moment."""
+    """Checks that the findings of a verb are true of some moment."""
     if "missing_offsets" in partition:
         assert partition["missing_offsets"] in [[], *map(truth.missing, truth.moments)], partition["missing_offsets"]
     for path in out.glob("**/t-0/*.snapshot"):

@@ -41,7 +41,7 @@ ONE_SEGMENT_IS_READ_TWICE = {"plan"}
 
 
 def fill_again(path: str) -> None:
-    """The same file gets bytes of the same count. They are even the same ones, so that nothing but the file itself shows it."""
+    """Writes bytes of the same count into the file. They are even the same ones, so that nothing but the file itself shows it."""
     data = Path(path).read_bytes()
     with open(path, "r+b") as file:
         file.truncate(0)
@@ -132,7 +132,7 @@ def test_a_worker_of_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_file_whose_mode_alone_changes_is_read_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a backup that makes hard links. Its bytes are the same, but only another reading shows that."""
+    """A backup that makes hard links does so. The bytes are equal, but only another reading shows that."""
     task = tasks_of(tmp_path)[0]
     expected = read_segment(task)
     with filled_again(monkeypatch, lambda path: Path(path).chmod(0o640)) as changed:

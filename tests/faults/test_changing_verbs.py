@@ -45,7 +45,7 @@ def shrunk(path: Path) -> None:
 
 
 def deleted(path: Path) -> None:
-    """As retention does it."""
+    """Renames a segment as retention does."""
     path.rename(f"{path}.deleted")
 
 

@@ -134,7 +134,7 @@ def left_states(scenario: Scenario, trace: list[Call]) -> Iterator[tuple[int, St
 
 
 def faults(scenario: Scenario, state: State) -> list[str]:
-    """What is wrong with a state, by the promises alone."""
+    """Faults of a state, by the promises alone."""
     found = []
     for name, bystander in BYSTANDERS.items():
         if state.content(name) != bystander:

@@ -67,7 +67,7 @@ def test_no_false_alarm(half: int, tmp_path: Path) -> None:
 
 
 def judged(pair: Pair, place: Path) -> tuple[list[str], set[tuple[str, str]]]:
-    """What is wrong with what was said, and which truths it rests on."""
+    """Wrong statements of a run, and the truths on which the others rest."""
     reported = run_of(pair, place)
     context = f"{' '.join(pair.arguments)}: exit code {reported.code} {reported.error}"
     wrong = [f"{context}: does not name {name}" for name in pair.names if name not in reported.output]

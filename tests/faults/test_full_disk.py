@@ -245,7 +245,7 @@ def test_no_byte_is_written_where_the_owner_cannot_be_kept(tmp_path):
             """Accepts and forgets, as some network file systems do."""
 
     calls = RecordedCalls(KeepsItsOwn())
-    with pytest.raises(RefusedError, match=r"cannot be given the segment's owner \d+, group \d+, mode 0640: the file system keeps"):
+    with pytest.raises(RefusedError, match=r"cannot be given its owner \d+, group \d+, mode 0640: the file system keeps"):
         write(tmp_path, calls)
     assert not any(call.startswith("write") for call in calls.done)
     assert os.listdir(tmp_path) == []

@@ -20,7 +20,7 @@ from same_result import DRAWN, differing, documents, without
 
 QUICK = ("scan", "plan", "verify", "rebuild", "rebuild in place", "inspect stats", "inspect dump", "inspect explain")
 EACH_VERB = [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in VERBS]
-"""Those of log directories in the quick tier, all others in the full one."""
+"""Verbs of log directories are in the quick tier, all others in the full one."""
 SECONDS_MAX = 120
 """A run takes some ms; one that waits for a pipe, or reads endless zeros, would never end."""
 FILES_MANY = 200

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from recorded_calls import RecordedCalls, failing_at
 
-from snaprebuild.errors import AlreadyExistsError, SnaprebuildError
+from snaprebuild.errors import AlreadyExistsError, SnaprebuildError, WriteFailedError
 from snaprebuild.storage.local.file_calls import OS, FileCalls
 from snaprebuild.storage.local.new_directory import create_partition_directory
 from snaprebuild.storage.store import Ownership
@@ -76,6 +76,26 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             create(log_dir, RecordedCalls(before=interrupted(index)))
         assert os.listdir(log_dir) == []
+
+
+def test_it_is_announced_before_it_gets_its_name(tmp_path: Path) -> None:
+    announced = []
+
+    def announce(modified_ns: dict[str, int]) -> None:
+        assert not (tmp_path / "t-0").exists()
+        announced.append(modified_ns)
+
+    create_partition_directory(str(tmp_path), "t-0", FILES, None, announce=announce)
+    assert announced == [{path.name: path.stat().st_mtime_ns for path in (tmp_path / "t-0").iterdir()}]
+
+
+def test_without_an_announcement_nothing_is_left(tmp_path: Path) -> None:
+    def announce(_: dict[str, int]) -> None:
+        raise WriteFailedError("the receipt cannot be written")
+
+    with pytest.raises(WriteFailedError):
+        create_partition_directory(str(tmp_path), "t-0", FILES, None, announce=announce)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_name_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:

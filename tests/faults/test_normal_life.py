@@ -1,4 +1,4 @@
-"""What every broker does each day is no finding, for no command: deleted topics, a move, a cleaner at work, caches, a log that grows.
+"""Daily events of every broker are no findings of any command: deleted topics, a move, a cleaner at work, caches, a log that grows.
 
 Each command runs over a tree without these forms, then with all of them: the exit code is the same, and no sentence alarms.
 """
@@ -37,7 +37,7 @@ def ordinary_day(log_dir: Path) -> None:
 
 
 def busy_day(log_dir: Path) -> None:
-    """What is there only while a broker runs."""
+    """Adds the files that are there only while a broker runs."""
     ordinary_day(log_dir)
     compacted = log_dir / ("payments-0" if log_dir.name == "node" else "compacted-0")  # which the metadata log knows
     if not compacted.exists():

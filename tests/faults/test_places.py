@@ -39,7 +39,18 @@ GENUINE = re.compile(r"\d{20}\.snapshot(\.tmp)?|\d{20}\.snapshot\.set-aside\S*|\
 FILES = {"--receipt", "--save-json", "--metrics", "--save", "--html", "--keys", "--results", "--records-file", "--ledger"}
 DIRECTORIES = {"--out", "--to", "--elections", "--cache", "--log-dirs"}
 READ = {
-    *("--config", "--leader", "--log-dir", "--metadata", "--metadata-log", "--peer", "--plan", "--producer-config", "--scenario"),
+    *(
+        "--audit",
+        "--config",
+        "--leader",
+        "--log-dir",
+        "--metadata",
+        "--metadata-log",
+        "--peer",
+        "--plan",
+        "--producer-config",
+        "--scenario",
+    ),
     "--command-config",
     *("--server-properties", "--transaction-state", "--voter"),
 }
@@ -53,6 +64,7 @@ ONLY_READS = {
         ("verify", "--written-by"),
         ("plan", "--out"),
         ("plan", "--to"),
+        ("tier repair --audit", "--ledger"),
     ),
     *(("rebuild --plan", "--out"), ("rebuild in place", "--out"), ("inspect records", "--out")),
 }

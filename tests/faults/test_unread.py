@@ -39,7 +39,7 @@ OF_THE_VERDICT = ("leader-epoch-checkpoint", "partition.metadata", "quorum-state
 
 
 def one_of_each_kind(root: Path) -> list[Path]:
-    """Of each tree a file of each kind, and the directory of a partition."""
+    """A file of each kind in each tree, and the directory of a partition."""
     chosen: dict[tuple[str, ...], Path] = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()

@@ -26,7 +26,7 @@ NO_CHANGE = """
     shutdown socketpair bind getpeername memfd_create inotify_init1 utimensat
 """
 HARMLESS = frozenset(NO_CHANGE.split())
-"""What changes nothing on disk; ``utimensat`` changes times, on which no promise rests."""
+"""Calls that change nothing on disk; ``utimensat`` changes times, on which no promise rests."""
 
 LINE = re.compile(r"^(?:\[pid +)?(\d+)\]? +(\w+)\((.*)\) += (-?\d+|\?)(.*)$", re.DOTALL)
 UNFINISHED = re.compile(r"^(?:\[pid +)?(\d+)\]? +(\w+\(.*) <unfinished \.\.\.>$", re.DOTALL)
@@ -96,7 +96,7 @@ def traced(arguments: Sequence[object], root: Path, state_home: Path, codes: Seq
 
 
 def changes_of(text: str, root: str) -> Iterator[Change]:
-    """What the output of strace contains about a tree. Raises UnknownCallError."""
+    """Changes of a tree in the output of strace. Raises UnknownCallError."""
     waiting: dict[str, str] = {}
     mine: set[int] = set()  # descriptors of the tree
     for written in text.splitlines():

@@ -1,4 +1,5 @@
-"""What a power failure may leave of a whole tree of directories: ``crash_model`` for more than one directory, sampled where it is too much.
+"""States that a power failure may leave of a whole tree of directories: ``crash_model`` for more than one directory, sampled if
+there are too many.
 
 Entries of each directory may be missing or there, each by itself, until THAT directory is synced. A new directory of which the entry is not
 synced may be gone with all that was synced in it. Bytes, owner and mode of a file are as in ``crash_model``.
@@ -137,7 +138,7 @@ class TreeDisk:
     # ------------------------------------------------------------------------------------------------------------ what may be left
 
     def running(self) -> Tree:
-        """What every program sees now."""
+        """The tree that every program sees now."""
         return self._tree({}, {}, is_everything=True)
 
     def states(self, rng: random.Random, random_max: int, cuts_max: int = 3) -> Iterator[Tree]:
@@ -164,7 +165,7 @@ class TreeDisk:
             yield self._tree(_by_node(subset), {number: rng.choice(found) for number, found in contents.items()})
 
     def _contents(self, number: int, rng: random.Random, cuts_max: int) -> list[Content]:
-        """Of a file that is not synced: nothing of it first, all of it last."""
+        """Contents of a file that is not synced: nothing of it first, all of it last."""
         file = self.nodes[number]
         assert isinstance(file, Inode)
         old, whole = file._with([], []), file._with(file.writes, file.attributes)

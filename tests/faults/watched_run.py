@@ -97,7 +97,7 @@ class _Watch:
                 self._named("link" if call == "link" else "rename", *arguments, **keywords)
 
     def watching(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, watched."""
+        """A function that is watched while it calls the original."""
 
         @functools.wraps(call)
         def watched(*arguments: Any, **keywords: Any) -> Any:

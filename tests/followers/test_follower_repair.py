@@ -38,7 +38,7 @@ def checked(*nodes: Path, remote: Path = LOST / "remote") -> ReplicaCheck:
 
 
 def deletes_its_first_segment(node: Path) -> None:
-    """As retention does on a broker that continues."""
+    """Deletes a segment, as retention does on a broker that continues."""
     for path in (node / "payments-0").glob(f"{561:020d}.*"):
         path.unlink()
 
@@ -88,7 +88,7 @@ def _ends_with_zeros(node: Path) -> None:
 
 @pytest.mark.parametrize("fault", [_has_a_foreign_directory, _ends_with_zeros])
 def test_nothing_is_written_where_the_start_loses_records_or_fails(node: Path, fault: Callable[[Path], None]) -> None:
-    """As in place by ``rebuild``."""
+    """The rule of ``rebuild`` in place."""
     fault(node)
     plan, refused = repair_plan(checked(node), set_aside=True)
     assert plan is None

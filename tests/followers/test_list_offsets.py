@@ -200,7 +200,7 @@ def test_by_time_nothing_above_what_may_be_fetched() -> None:
 
 @pytest.mark.parametrize("timestamp", [MAX_TIMESTAMP, 1000])
 def test_a_new_leader_that_finds_nothing(timestamp: int) -> None:
-    """What is not committed yet may be what is looked for; a follower is answered."""
+    """The offset may be one that is not committed yet. A follower is answered."""
     new = replace(LOG, epoch_start_offset=95)
     assert asked(new, timestamp) is OffsetError.OFFSET_NOT_AVAILABLE
     assert asked(new, timestamp, version=11 if timestamp < 0 else 4) is (

@@ -226,7 +226,7 @@ def test_sizes_of_many_chunks_in_few_bytes() -> None:
 
 
 def packed(count: int, base: int, width: int, sizes: list[int], last: int) -> bytes:
-    """As ``ChunkSizesBinaryCodec`` writes more than one chunk."""
+    """More than one chunk in the form of ``ChunkSizesBinaryCodec``."""
     head = count.to_bytes(4, "big") + base.to_bytes(4, "big", signed=True) + bytes((width,))
     return head + b"".join((size - base).to_bytes(width, "big") for size in sizes) + last.to_bytes(4, "big")
 

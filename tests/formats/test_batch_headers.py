@@ -283,7 +283,7 @@ def test_hints_in_ranges(every: int, block_bytes: int) -> None:
 
 
 def test_a_marker_on_which_a_broker_throws_ends_the_range_before_it() -> None:
-    """As it would end the whole, though the range ends inside of it."""
+    """The range ends there, though it goes on inside of the batch, as the whole would."""
     bad = batch_of(header_of(1, attributes=CONTROL, producer_id=7, producer_epoch=0), b"no record")
     log = GeneratedLog((data_batch(0), bad, data_batch(2)))
     whole = read_reference(segment(log.data))

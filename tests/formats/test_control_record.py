@@ -54,7 +54,7 @@ AFTER = batch_of(header_of(9, producer_id=7, producer_epoch=0, base_sequence=1),
 
 
 def compressed(codec: int, data: bytes) -> bytes:
-    """As Kafka's clients compress; codecs above 4 do not exist."""
+    """Compresses like Kafka's clients; codecs above 4 do not exist."""
     return packed(CODECS[codec], data) if 0 < codec < len(CODECS) else data
 
 
@@ -187,7 +187,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize(("payload", "error"), MALFORMED.values(), ids=MALFORMED)
 def test_a_broker_throws_at_it(read_headers: ReadHeaders, payload: bytes, error: type[FormatError]) -> None:
-    """What is before it stays readable; it and what follows do not. The position is inside the batch."""
+    """Batches before it stay readable; it and later ones do not. The position is inside the batch."""
     log = log_with(payload)
     reading = read_headers(segment(log.data))
     assert reading.headers == log.headers[:1]

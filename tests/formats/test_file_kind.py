@@ -1,4 +1,4 @@
-"""What a file is: by its name, as brokers and remote tiers write it, and by its first bytes."""
+"""The kind of a file: by its name, as brokers and remote tiers write it, and by its first bytes."""
 
 import pytest
 from fixture_files import broker_files

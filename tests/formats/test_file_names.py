@@ -196,7 +196,7 @@ LOADABLE = {
         |t-0.a b-delete|t-0.x.y-stray|a b-0.x-delete|-0.x-delete|t-.x-delete|t-x.x-delete|-delete|-stray|t-0.x-deleted
         |remote-log-index-cache|.snapshots|kafka-logs|t-1_000|t- 1|t-0x1|a-b.c-d-delete""",
 }
-"""What ``LocalLog.parseTopicPartitionName`` of Kafka 4.3.1 answered to each."""
+"""Names by the answer of ``LocalLog.parseTopicPartitionName`` of Kafka 4.3.1."""
 
 
 @pytest.mark.parametrize("is_loadable", LOADABLE)

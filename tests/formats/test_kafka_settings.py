@@ -1,4 +1,4 @@
-"""What the bundled catalogue says of releases, and that a command that needs none of it does not read it."""
+"""Facts about releases in the bundled catalogue. A command that needs none of it does not read it."""
 
 from __future__ import annotations
 

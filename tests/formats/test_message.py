@@ -28,7 +28,7 @@ EVERY_MESSAGE = [
 ]
 NEWEST = [each for each in EVERY_MESSAGE if each.values[1] == each.values[0].versions.highest]
 EXAMPLES_OF_EACH = 8 if TIER == "quick" else scaled(75)
-"""Of each of a hundred messages and versions: half of what other properties get."""
+"""Examples of each of a hundred messages and versions: half of what other properties get."""
 
 # Written by the classes of Kafka 4.3.1.
 KAFKA_BYTES = {
@@ -155,7 +155,7 @@ def test_a_cut_message_is_reported(schema: MessageSchema, version: int, data: st
 
 
 def check_fast_reader(schema: MessageSchema, version: int, odd: bytes) -> None:
-    """Of whatever bytes it gives what the grammar gives, or gives up."""
+    """Checks that the fast reader gives the grammar's result for any bytes, or gives up."""
     try:
         found, end = message_reader(schema, version)(odd, 0)
     except GIVES_UP:

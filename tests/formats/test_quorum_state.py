@@ -78,7 +78,7 @@ def test_many_small_values_are_bounded(word: bytes) -> None:
 @pytest.mark.parametrize(("opened", "closed"), [(b"[", b"]"), (b'{"a":', b"}")])
 @pytest.mark.parametrize("name", ["data_version", "clusterId", "currentVoters"])
 def test_values_nested_just_less_than_the_parser_goes(opened: bytes, closed: bytes, name: str) -> None:
-    """What it has parsed ``repr`` may not be able to print."""
+    """The values are parsed, but ``repr`` may not be able to print them."""
     head = b'{"data_version":0,"leaderId":-1,"leaderEpoch":0,"votedId":-1,"clusterId":"","appliedOffset":0,"%s":' % name.encode()
     for depth in range(sys.getrecursionlimit() - 250, sys.getrecursionlimit()):
         with pytest.raises(BadValueError):

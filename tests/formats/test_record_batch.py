@@ -315,7 +315,7 @@ class TestRecords:
 
     @pytest.mark.parametrize("length", ["01", "03", "7f", "ff7f", "ffffffff0f"])
     def test_every_negative_length_is_null(self, length: str) -> None:
-        """Of a key, of a value, and of the value of a header; ``tests/broker/test_records_of_kafka.py`` asks Kafka."""
+        """The rule holds for a key, a value, and the value of a header; ``tests/broker/test_records_of_kafka.py`` asks Kafka."""
         for key, value, header in ((length, "01", "01"), ("01", length, "01"), ("01", "01", length)):
             body = bytes.fromhex(f"00 00 00 {key} {value} 02 02 68 {header}")
             record, end = parse_record(bytes((2 * len(body),)) + body)

@@ -314,7 +314,7 @@ def test_the_checksum_of_a_message_in_a_wrapper(magic: int) -> None:
 
 @pytest.mark.parametrize("is_piped", [False, True])
 def test_limits(is_piped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is decompressed without end stops at the limit, in little memory."""
+    """Endless data stops at the limit while it is decompressed, in little memory."""
     _, bomb = compressed("zstd", 2, [bytes(10_000)] * 50)
     monkeypatch.setattr(limits, "DATA_BATCH_BYTES_MAX", 100_000)
     if is_piped:

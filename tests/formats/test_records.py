@@ -95,7 +95,7 @@ def test_any_records(made: list[Record], base_sequence: int, appended: bool) -> 
 
 @given(payloads, st.integers(-1, 4))
 def test_any_bytes(payload: bytes, count: int) -> None:
-    """The same records or an error, as from the grammar. Kafka's consumer does not look at the bytes of a batch without records."""
+    """Records or the error equal those of the grammar. Kafka's consumer does not look at the bytes of a batch without records."""
     header = parse_batch_header(build_record_batch(header_of(0, record_count=count), payload))
     if not count:
         assert list(read_records(header, bytes(61) + payload)) == []
@@ -216,7 +216,7 @@ def test_more_than_the_limit_is_refused(codec: str) -> None:
 
 
 def read_both(header: BatchHeader, batch: bytes) -> tuple[object, object]:
-    """What both ways of reading give: records, or an error."""
+    """The results of both ways of reading: records, or an error."""
 
     def outcome(read: Callable[[], list[LogRecord]]) -> object:
         try:
@@ -312,7 +312,7 @@ LZ4 = CODECS.index("lz4")
 
 
 def unpacked_lz4(data: bytes, path: Path) -> tuple[bytes, str]:
-    """What is written of frames as they are read, and the error."""
+    """The bytes that are written from frames as they are read, and the error."""
     path.write_bytes(b"")
     rest = io.BytesIO(data)
     message = ""
@@ -324,7 +324,7 @@ def unpacked_lz4(data: bytes, path: Path) -> tuple[bytes, str]:
 
 
 def whole_lz4(data: bytes) -> tuple[bytes, str]:
-    """What cramjam makes of all of them."""
+    """The bytes that cramjam gives for all of them at once."""
     try:
         return decompress(LZ4, data, bytes_max=1 << 24, position=7), ""
     except FormatError as error:
@@ -372,7 +372,7 @@ def test_a_block_of_lz4_that_declares_more_than_a_block_gets_no_room(tmp_path: P
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_little_of_a_large_batch_is_in_memory(codec: str) -> None:
-    """What is compressed is read as it is needed, with lz4 and its blocks; no other codec keeps more than one copy of it."""
+    """With lz4 and its blocks compressed data is read when it is needed; no other codec keeps more than one copy of it."""
     values = [Random(1).randbytes(100_000)] * 200
     header, batch = compressed(codec, 2, values)
     reading = io.BytesIO(batch[61:])
@@ -493,7 +493,7 @@ def by_columns(header: BatchHeader, batch: bytes) -> list[tuple[Any, ...]]:
 
 
 def columns_of_any(header: BatchHeader, batch: bytes) -> Iterator[RecordColumns | LogRecord]:
-    """As columns also where a batch has few records."""
+    """Reads columns also where a batch has few records."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("formats.log.records.COLUMN_ROWS_MIN", 1)
         yield from read_record_columns(header, batch)

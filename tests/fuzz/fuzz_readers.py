@@ -125,7 +125,8 @@ def _sealed_snapshot(data: bytes) -> None:
 
 
 def _sealed_batch(data: bytes) -> None:
-    """Of magic 2 with the right length and checksum: its fields from the attributes on, and records, are those given."""
+    """Reads a batch of magic 2 with the right length and checksum. Its fields from the attributes on, and its records, are those
+    given."""
     body = data.ljust(40, b"\0")
     batch = struct.pack(">qiibI", 0, 9 + len(body), 0, 2, crc32c(body)) + body
     _headers(batch)
@@ -162,7 +163,7 @@ def _sealed_messages(data: bytes) -> None:
 
 
 def _sealed_gzip(data: bytes) -> None:
-    """What deflate makes of it, with its checksum and its length."""
+    """Reads deflated data in a frame of gzip, with its checksum and its length."""
     try:
         plain = zlib.decompressobj(-15).decompress(data, DECOMPRESSED_BYTES_MAX)
     except zlib.error:

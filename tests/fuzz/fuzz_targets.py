@@ -1,4 +1,4 @@
-"""What is fuzzed: every reader of ``formats/``, and every verb that takes a path, each as a function of bytes.
+"""Targets of fuzzing: every reader of ``formats/``, and every verb that takes a path, each as a function of bytes.
 
 `scripts/faults/fuzz.py` drives the targets by coverage; `test_fuzz_corpus.py` repeats what was found on the way.
 """

@@ -22,7 +22,7 @@ from tree_edits import edit, scripts_over
 SCRIPT, AS_JSON = 0x80, 0x40
 """Flags of the first byte: what follows is a script of edits, and not the bytes of one file; the result is asked for as JSON."""
 WHOLE_BYTES_MAX = 2000
-"""Of a file that an input may replace as a whole: texts, mostly; logs are edited."""
+"""Size of a file that an input may replace as a whole: texts, mostly; logs are edited."""
 TIMES_INPUT = 4
 SLACK_BYTES = 16 << 20
 RUNS_MAX = 3
@@ -30,7 +30,7 @@ RUNS_MAX = 3
 
 
 def memory_bytes_max(input_bytes: int, output_bytes: int) -> int:
-    """What a run may take: the tree four times, and what is printed as often, as it is kept here and not by the verb."""
+    """Memory that a run may take: the tree four times, and the output as often, since it is kept here and not by the verb."""
     return TIMES_INPUT * (input_bytes + output_bytes) + SLACK_BYTES
 
 

@@ -82,7 +82,7 @@ def grown_text(data: bytes, *, which: int, number: int, bytes_min: int) -> bytes
 
 
 WORDS = (b"", b"a.", b"\\a", b'\\"', b"#\n", b"=\\\n", b'{"a":', b"-1,", b"'\"", b" \t", b"\xc3\xa4")
-"""What costs some parser more than its bytes when it is there many times: parts of keys, escapes, comments, what nests."""
+"""Bytes that cost some parser more than their count when they are repeated: parts of keys, escapes, comments, brackets."""
 
 
 def repeated_word(data: bytes, *, at: int, word: bytes, bytes_min: int) -> bytes:

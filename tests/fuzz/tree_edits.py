@@ -173,7 +173,7 @@ def shape_of(name: str) -> Shape:
 
 
 def sealed(files: Files, name: str) -> None:
-    """What is checked over a whole file: a snapshot, also the one among the indexes of a copy, and a saved plan."""
+    """Corrects the checksum of a whole file: of a snapshot, also the one among the indexes of a copy, and of a saved plan."""
     data = files.get(name)
     if not isinstance(data, bytes):
         return
@@ -311,7 +311,8 @@ def _varint_bytes(value: int) -> bytes:
 
 
 def _records(data: bytes) -> Iterator[tuple[bytes, bytes | None, bytes | None, bytes]]:
-    """Of each record the bytes before its key, key, value, and the bytes after it; by hand, as this is no reader under test."""
+    """Yields of each record the bytes before its key, key, value, and the bytes after it; by hand, since this is no reader under
+    test."""
     at = 0
     while at < len(data):
         length, at = _varint(data, at)

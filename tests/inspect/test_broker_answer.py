@@ -1,4 +1,4 @@
-"""What brokers answer, case by case: as Kafka's classes of 4.3.1 did when they were asked, and as the sources of older ones say.
+"""Answers of brokers, case by case: from Kafka's classes of 4.3.1, and from the sources of older ones.
 
 ``tests/broker/test_answers.py`` asks the classes of versions from 2.4 to 4.3 again, about many more.
 """

@@ -151,7 +151,7 @@ def test_a_broker_removes_a_file_before_its_turn(ending: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("tail", [b"torn", bytes(300)], ids=["torn", "zeros"])
 def test_a_broker_appends_before_its_turn(tail: bytes, tmp_path: Path) -> None:
-    """What is after the last whole batch is counted from the size that was read."""
+    """Bytes after the last whole batch are counted from the size that was read."""
     path = write_segment(tmp_path, batch(0))
     dump = dump_file(str(path), DumpRequest())
     with path.open("ab") as file:

@@ -101,7 +101,7 @@ LATER, EARLIER = DONE_MS + 50, DECIDED_MS - 1
 
 @dataclass(frozen=True)
 class Case:
-    """What the files have; ``data`` None for one batch of the transaction."""
+    """Contents of the files; ``data`` None for one batch of the transaction."""
 
     reason: str
     states: Sequence[tuple[int, dict[str, Any] | None]]

@@ -29,7 +29,7 @@ def reported(directory: Path, *, as_of_ms: int = 0, late_ms: int = 1000) -> Part
 
 
 def naive_counts(batches: list[LogBatch], *, begins_at_zero: bool) -> Counter[str]:
-    """What each marker closed, by the fold; nothing else is known of a producer before its first batch."""
+    """Counts the transactions that each marker closed, by the fold; nothing else is known of a producer before its first batch."""
     state, counts, seen = ProducerState(), Counter[str](), set()
     for each in batches:
         meaning = each.meaning

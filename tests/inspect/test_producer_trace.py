@@ -72,7 +72,7 @@ def naive_set_by(steps: list[tuple[ProducerEntry | None, ProducerEntry | None, L
 
 
 def naive_memory(meanings: list[ProducerBatch]) -> list[tuple[int, int, int]]:
-    """Of the newest batches of the last epoch, as many as a broker keeps: every change of epoch forgets them."""
+    """The newest batches of the last epoch, as many as a broker keeps: every change of epoch forgets them."""
     found: list[tuple[int, int, int]] = []
     epoch = -1
     for meaning in meanings:
@@ -85,7 +85,7 @@ def naive_memory(meanings: list[ProducerBatch]) -> list[tuple[int, int, int]]:
 
 
 def trace_of(segments: list[GeneratedLog], producer_id: int, block_bytes: int) -> ProducerTrace:
-    """As it is read: each segment by itself, block by block."""
+    """Traces each segment by itself, block by block."""
     trace = ProducerTrace()
     for segment in segments:
         base = base_offset_of(segment.batches[0]) if segment.batches else 0

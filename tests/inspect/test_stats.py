@@ -103,7 +103,7 @@ def test_no_one_who_does_not_ask_gets_statistics() -> None:
 
 
 def test_only_the_largest_partitions_keep_their_segments(tmp_path: Path) -> None:
-    """Of equal ones the first; and only this many producers are named."""
+    """Among equal ones the first is kept; only this many producers are named."""
     for number, count in enumerate((1, 3, 2, 3)):
         data = b"".join(batch(offset, producer_id=number) for offset in range(count))
         write_partition(tmp_path / f"t-{number}", {0: data})
@@ -159,7 +159,7 @@ damages = st.tuples(
 
 @given(damages)
 def test_whatever_is_broken_the_rest_is_counted(damage: tuple[int, int, str, bytes]) -> None:
-    """As far as the grammar reads, batch by batch; nothing throws."""
+    """The numbers are those of the grammar, batch by batch; nothing throws."""
     start, within, kind, junk = damage
     data, at = bytearray(SEGMENT.read_bytes()), start + within
     if kind == "flip":

@@ -290,7 +290,7 @@ def test_refusals_of_uploaders_name_arguments(tmp_path: Path) -> None:
 
 
 def test_documents_and_findings_name_arguments() -> None:
-    """Of a result, and of a log directory; the JSON is that of the command."""
+    """Documents of a result and of a log directory; the JSON is that of the command."""
     result = library.verify(FIXTURES / "damaged" / "stale", as_of_ms=4_070_908_800_000)
     assert "--as-of" in result.to_json()
     sentences = [each.message for each in LogDir(FIXTURES / "damaged").findings]

@@ -333,7 +333,7 @@ def test_two_offsets_in_the_wrong_order() -> None:
 
 
 def counts_of(result: Result[Any, Any]) -> list[str]:
-    """What the answer counts, without a time that depends on the load of the machine."""
+    """Counts in the answer, without a time that depends on the load of the machine."""
     return re.findall("[0-9]+ [a-z]+", result.answer.partition(" in about")[0])
 
 

@@ -54,7 +54,7 @@ from snaprebuild.storage import log_dir
 from snaprebuild.storage.local import segment_file
 
 EARLY = ReplayOptions(as_of_ms=0)
-"""As of a time when nothing had expired."""
+"""A time at which nothing had expired."""
 
 METADATA = "__cluster_metadata-0"
 """Not a partition of a topic: the library refuses it."""
@@ -249,7 +249,7 @@ def test_a_walk_reads_only_what_is_new(mixed: Path) -> None:
 
 
 def test_a_walk_survives_retention(mixed: Path) -> None:
-    """What was read is still known when the log start moves past it."""
+    """A walk keeps its results when the log start moves past them."""
     after = ensure_snapshot(mixed, 1662, options=EARLY)
     (mixed / f"{0:020d}.log").unlink()
     onward = ensure_snapshot(mixed, 2181, options=EARLY, after=after)

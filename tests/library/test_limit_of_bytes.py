@@ -14,7 +14,7 @@ from snaprebuild.snapshots.ensure_snapshot import OneBoundaryTask
 from snaprebuild.snapshots.run import Run
 
 EARLY = ReplayOptions(as_of_ms=0)
-"""As of a time when nothing had expired."""
+"""A time at which nothing had expired."""
 
 
 def test_each_byte_counts_once_against_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

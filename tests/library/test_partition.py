@@ -38,7 +38,7 @@ from snaprebuild.snapshots.engine import schedule
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_each, read_segment
 
 EARLY = ReplayOptions(as_of_ms=0)
-"""As of a time when nothing had expired."""
+"""A time at which nothing had expired."""
 
 MIXED = FIXTURES / "kafka27-mixed" / "logs" / "mixed-0"
 TOPIC_ID = "pnG54XS0SyKCbPV6BzO-OQ"
@@ -193,7 +193,8 @@ def test_one_listing_and_one_reading_in_any_order(monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_bundled_partition_in_any_order(partition_fixture: PartitionFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same snapshot, class and reasons as ``ensure_snapshot`` alone, or the same refusal; also where a window is replayed."""
+    """Snapshot, class and reasons equal those of ``ensure_snapshot`` alone, or the refusal does; also where a window is
+    replayed."""
     directory = partition_fixture.directory
     if partition_fixture.partition == "__cluster_metadata-0":
         return

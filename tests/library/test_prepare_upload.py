@@ -93,7 +93,7 @@ def test_what_the_plugin_was_given(name: str, number: int) -> None:
 
 
 def outcome(path: Path, options: ReplayOptions = EARLY, **others: Any) -> PreparedUpload | str:
-    """What is given, or why nothing is."""
+    """The upload that is prepared, or the reason for which there is none."""
     try:
         return prepare_upload(path, options=options, **others)
     except UploadRefusedError as error:
@@ -202,7 +202,7 @@ def test_an_open_transaction_holds_back(tmp_path: Path, tail: list[bytes], water
     [("index", "missing-offset-index"), ("timeindex", "missing-time-index"), ("txnindex", "index-contradicts-log")],
 )
 def test_a_missing_index(logs: Path, name: str, reason: str) -> None:
-    """Of aborted transactions the log itself shows that there must be an index."""
+    """The log itself shows that there must be an index of aborted transactions."""
     (logs / "mixed-0" / f"{0:020d}.{name}").unlink()
     refused(log_of(logs / "mixed-0", 0), reason)
 
@@ -334,9 +334,12 @@ def test_below_the_log_start(logs: Path) -> None:
 def test_a_forgetful_follower_is_no_source() -> None:
     """Two real replicas that hold the end of one log: the leader, and a follower that lost eleven producers when it started."""
     nodes = FIXTURES / "follower-lost-state"
-    for log in sorted((nodes / "node2" / "payments-0").glob("*.log"))[:-1]:
+    whole, lost = (sorted((nodes / node / "payments-0").glob("*.log"))[:-1] for node in ("node1", "node2"))
+    assert whole
+    assert lost
+    for log in lost:
         assert outcome(log) == outcome(log, replace(EARLY, allow_unproven=True)) == "unknown-producers"
-    for log in sorted((nodes / "node1" / "payments-0").glob("*.log"))[:-1]:
+    for log in whole:
         upload = outcome(log)
         assert isinstance(upload, PreparedUpload)
         assert upload.snapshot.data == (log.parent / snapshot_name(upload.end_offset + 1)).read_bytes()

@@ -32,7 +32,7 @@ def log_of(directory: Path, base: int) -> Path:
 
 
 def _deleted_by_retention(directory: Path) -> None:
-    """As retention does: the log start moves up, the files of the segment and its leader epochs go."""
+    """Deletes a segment, as retention does: the log start moves up, the files of the segment and its leader epochs go."""
     (directory.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 10\n")
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 10\n")
     for path in (*directory.glob(f"{0:020d}.*"), directory / f"{10:020d}.snapshot"):
@@ -165,7 +165,7 @@ IN_QUICK_TIER = ("logs",)
     [pytest.param(each, id=each.name, marks=() if each.name in IN_QUICK_TIER else pytest.mark.full) for each in DIRECTORIES],
 )
 def test_verify_shows_the_place_of_each_damage(directory: Path) -> None:
-    """As the table of the guide promises for the reason ``damaged``."""
+    """The guide's table promises it for the reason ``damaged``."""
     damaged = [each.path for each in LogDir(directory) if RefusalReason.DAMAGED in reasons_of(each)]
     for path in damaged:
         verified = in_json("verify", path)

@@ -32,7 +32,7 @@ DIRECTORIES = ("kafka27-mixed", "kafka27-killed", "kafka27-compacted", "damaged"
 
 
 def shown(result: Result[Any, Any]) -> tuple[str, str]:
-    """What ``show`` prints on stdout and stderr."""
+    """Output of ``show`` on stdout and stderr."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(REPOSITORY), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         result.show()
@@ -92,11 +92,11 @@ ARGUMENTS = {
     "--set private_key": "private_key",
     "--set-aside": "set_aside",
 }
-"""What a result shows in place of each option that the commands of these tests print outside of a command line."""
+"""Text of a result in place of each option that the commands of these tests print outside of a command line."""
 
 
 def named(text: str) -> str:
-    """What a command printed, with arguments in place of options."""
+    """Output of a command, with arguments in place of options."""
     lines = []
     for line in text.splitlines():
         sentence, command, words = line.partition("snaprebuild ")

@@ -181,7 +181,7 @@ def test_a_file_that_was_touched_is_not_unpacked_again(one: Path, place: Path) -
 
 
 def record_of(tree: Path, boot: str | None = None) -> bytes:
-    """As the launcher writes it: the boot, and a sum of inode and change time of each file in the order of the list."""
+    """The record that the launcher writes: the boot, and a sum of inode and change time of each file in the order of the list."""
     boot = boot or Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     total = 0
     for path in sorted(path for path in tree.rglob("*") if path.is_file()):

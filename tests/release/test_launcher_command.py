@@ -36,7 +36,7 @@ def nowhere(tmp_path: Path) -> dict[str, str]:
 
 
 class Fault(NamedTuple):
-    """What keeps the launcher from its work."""
+    """A cause for which the launcher cannot do its work."""
 
     code: int
     """Exit code of the launcher."""
@@ -46,7 +46,7 @@ class Fault(NamedTuple):
     prepare: Callable[[Path, Path], Path | None] = lambda _file, _place: None
     """Changes the place, or returns another one file."""
     inject: str = ""
-    """What strace does to the launcher and its child."""
+    """A fault that strace injects into the launcher and its child."""
 
 
 def absent(_: Path, place: Path) -> None:
@@ -293,7 +293,7 @@ def test_another_process_that_unpacks_without_an_end_holds_nothing_down(one: Pat
 @pytest.mark.strace
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_the_time_of_unpacking_is_handed_on(one: Path, tmp_path: Path) -> None:
-    """As the moment when the process began; and the deadline of a tree that is there is no matter."""
+    """The moment is the one at which the process began. The deadline does not matter if the tree is there."""
     before = ("strace", "-f", "-qq", "-o", "/dev/null", "-e", "inject=mkdirat:delay_enter=1s:when=1")
     first = time.monotonic_ns()
     reported = start(one, "before-start", "--deadline", "50", *CMD, before=before, environment=at(tmp_path / "cache"))
@@ -308,7 +308,7 @@ def test_the_time_of_unpacking_is_handed_on(one: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [STARTS[0], STARTS[1]])
 def test_a_tree_whose_interpreter_is_gone_starts_cmd(arguments: list[str], starter: Path) -> None:
-    """As after half an update of a package."""
+    """Half an update of a package leaves such a tree."""
     reported = start(starter, *arguments)
     assert (reported.stdout, reported.exit_code) == (CMD_OUT, CMD_CODE)
     assert "lib/snaprebuild: No such file or directory" in reported.stderr

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.release
 
 SEGMENT = "00000000000000008231.log"
 FILES = [name for name in BROKER_FILES if name != LOCK_FILE_NAME]
-"""What makes a directory a broker's; a lock file alone does not: many programs have one of this name."""
+"""Files that make a directory a broker's; a lock file alone does not: many programs have one of this name."""
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_module_and_every_table_is_inside(one_file: Path, cache: Path) -> None:
-    """Of both packages, but for those that need what the one file comes without."""
+    """Modules and tables of both packages are expected, but for those that need what the one file comes without."""
     assert run(one_file, cache, "--version").exit_code == 0
     (packages,) = unpacked(cache).glob("lib/python3*/site-packages")
     for package in ("formats", "snaprebuild"):
@@ -179,7 +179,7 @@ def test_what_was_cleaned_away_comes_back(one_file: Path, tmp_path: Path) -> Non
 
 
 def test_a_byte_of_a_module_or_a_library_that_is_another_is_found(one_file: Path, tmp_path: Path) -> None:
-    """Of equal size and time; what is unpacked anew is used at once."""
+    """The byte is changed with equal size and time; the tree that is unpacked anew is used at once."""
     assert run(one_file, tmp_path, "--version").exit_code == 0
     whole = {}
     for pattern in ("lib/python3*/json/decoder.pyc", "lib/libc.so.6", "bin/interpreter"):

@@ -31,7 +31,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Answer:
-    """What must be said of a snapshot."""
+    """The right answer about a snapshot."""
 
     status: ComparisonStatus
     proven_wrong: bool
@@ -75,7 +75,7 @@ def known_of(truth: SegmentEffect) -> dict[int, Known]:
 
 
 def specified(truth: SegmentEffect, found: Sequence[ProducerEntry], offset: int, knowledge: Knowledge) -> Answer:
-    """What ``compare`` must answer; every difference is listed."""
+    """The answer that ``compare`` must give; every difference is listed."""
     known = known_of(truth)
     impossible = impossible_because(found, offset)
     if impossible is not None:

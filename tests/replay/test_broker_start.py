@@ -1,4 +1,4 @@
-"""What a broker does with snapshot files at its start: Kafka's scenarios, and whole starts of Kafka 4.3.1."""
+"""Snapshot files at the start of a broker: Kafka's scenarios, and whole starts of Kafka 4.3.1."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the facts of a replay make of its class, one fact after the other."""
+"""The class of a replay by its facts, one fact after the other."""
 
 import pytest
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ def plain(offset: int, count: int = 1) -> LogBatch:
 
 
 def record_of(*summaries: SegmentSummary, follow: int | None = None) -> ReplayRecord:
-    """Of segments that follow each other, the last of which is the last of the log unless ``follow`` is its successor."""
+    """The record of contiguous segments. The last one is the last of the log unless ``follow`` is its successor."""
     record = ReplayRecord()
     bases = [*(summary.base_offset for summary in summaries[1:]), follow]
     for summary, following in zip(summaries, bases, strict=True):

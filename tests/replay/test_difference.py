@@ -113,7 +113,7 @@ def test_whatever_came_in_before_the_first_segment(data: st.DataObject) -> None:
 
 
 def reborn_vectors() -> dict[str, list[ProducerEntry]]:
-    """What Kafka 2.7.2, 3.9.0 and 4.3.1 held after a producer expired and came back."""
+    """Entries that Kafka 2.7.2, 3.9.0 and 4.3.1 had after a producer expired and came back."""
     return {each["name"]: entries_of(each["expectedEntries"]) for each in VECTORS if each["name"].startswith("expired_reborn")}
 
 
@@ -268,7 +268,7 @@ def any_offset(rng: random.Random) -> int:
 
 
 def any_change(rng: random.Random) -> dict[str, int]:
-    """Of one field, or of several."""
+    """A change of one field, or of several."""
     values = {
         "epoch": rng.randrange(-1, 2),
         "last_sequence": rng.randrange(-1, 2),

@@ -25,7 +25,7 @@ STATE_OFFSET = 1000
 
 
 def effect_of(log: GeneratedLog) -> SegmentEffect:
-    """Of a segment of one block, with columns that cannot be written to: what is shared must never change."""
+    """The effect of a segment of one block, with columns that cannot be written to: shared values must never change."""
     effect = next((effect_of_block(block) for block in HeaderReader(BytesSegment(log.data))), IDENTITY)
     for name in COLUMNS:
         getattr(effect, name).flags.writeable = False

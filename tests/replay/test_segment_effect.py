@@ -59,7 +59,7 @@ def effect_of_log(log: GeneratedLog, block_bytes: int = 8 << 20) -> SegmentEffec
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a run of batches shows of one producer in addition to its effect."""
+    """Facts that a run of batches shows of one producer in addition to its effect."""
 
     first_epoch: int
     epoch_decreased: bool
@@ -69,7 +69,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Truth:
-    """What the fold gives after a prefix of the segments; ``entries`` are None where Kafka throws at the batch at ``failure``."""
+    """The fold's state after a prefix of the segments; ``entries`` are None where Kafka throws at the batch at ``failure``."""
 
     entries: dict[int, tuple[int, ...]] | None
     failure: int | None

@@ -36,7 +36,7 @@ FACTS = (
 
 
 def naive(reading: Reading, base_offset: int) -> dict[str, int | None]:
-    """The same facts, batch by batch."""
+    """Computes the facts batch by batch."""
     headers = reading.headers
     facts: dict[str, int | None] = dict.fromkeys(FACTS, 0)
     facts["batches"] = len(headers)

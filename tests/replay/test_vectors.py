@@ -213,7 +213,8 @@ def test_effects(vector: dict[str, Any]) -> None:
 
 @some_vectors(lambda vector: "expectedError" not in vector)
 def test_one_append_info_for_each_segment(vector: dict[str, Any]) -> None:
-    """As ``UnifiedLog.rebuildProducerState``; it differs in the two vectors where an epoch leaves and returns inside a segment."""
+    """``UnifiedLog.rebuildProducerState`` works so; it differs in the two vectors where an epoch leaves and returns inside a
+    segment."""
     state = state_loaded(vector)
     for chunk in chunks_of(vector):
         state.append_chunk([batch for block in chunk.blocks for batch in producer_batches(block)])

@@ -98,7 +98,7 @@ class Log:
 
     @property
     def witness(self) -> Entries:
-        """What a broker holds at the end, expired entries and all."""
+        """State of a broker at the end, expired entries and all."""
         return fold(self.batches)
 
     def fault(self, witness: Entries | None = None, *, first_offset: int = 0) -> str | None:
@@ -201,7 +201,7 @@ def test_expired_as_kafka_sees_it(found: list[ProducerEntry]) -> None:
 
 @given(entries, entries, st.randoms(use_true_random=False))
 def test_same_when_loaded(one: list[ProducerEntry], other: list[ProducerEntry], rng: object) -> None:
-    """As maps, whatever the order, after the filter of ``loadFromSnapshot`` on both sides."""
+    """They are compared as maps, whatever the order, after the filter of ``loadFromSnapshot`` on both sides."""
     same = loaded(one, NOW) == loaded(other, NOW)
     assert same_when_loaded(array_of(one), array_of(other), NOW, EXPIRATION_MS) is same
     assert same_when_loaded(array_of(one), array_of(reversed(one)), NOW, EXPIRATION_MS)
@@ -212,7 +212,7 @@ def test_same_when_loaded(one: list[ProducerEntry], other: list[ProducerEntry], 
 
 
 def test_g1_batch_that_a_marker_keeps() -> None:
-    """Of one epoch with its batch, a marker keeps it: the window alone would write an entry without, and refuse a live producer."""
+    """A marker keeps the one batch of an epoch: the window alone would write an entry without it, and refuse a live producer."""
     client = transactional(sequence=5)
     log = log_of(writes(client, OLD), WINDOW, closes(client), BOUNDARY)
     assert log.truth[9].last_sequence == 5
@@ -341,7 +341,7 @@ def test_empty_control_batch_behind_the_boundary() -> None:
 
 
 def test_transaction_that_the_witness_lets_begin_below_the_window() -> None:
-    """Of a producer that appears after the boundary: it was open at the boundary."""
+    """The producer appears after the boundary: its transaction was open at the boundary."""
     client = transactional()
     log = log_of(closes(client, OLD), writes(client, OLD), WINDOW, writes(idempotent()), BOUNDARY, writes(client))
     assert log.fault() is None

@@ -107,7 +107,7 @@ def test_each_outcome_of_a_fleet_has_an_advice(outcome: FleetOutcome, tmp_path: 
 
 
 def test_a_fleet_says_what_to_do(tmp_path: Path) -> None:
-    """As the document has it: which broker is elected, which one is repaired."""
+    """The page names the broker that is elected and the one that is repaired, like the document."""
     scans = [
         written(
             scan_document([scanned("orders", missing=missing), scanned("audit", missing=2)], node_id=node),
@@ -241,7 +241,7 @@ def test_a_partition_without_a_next_command_says_why() -> None:
 
 
 def test_a_damaged_log_has_no_command_that_builds_over_the_damage(tmp_path: Path) -> None:
-    """As `verify` itself, which shows the damaged place and proposes no plan."""
+    """The page follows `verify`, which shows the damaged place and proposes no plan."""
     logs = copy_of("damaged", tmp_path)
     (logs / "bad-crc-0" / f"{2136:020d}.snapshot").unlink()
     saved = tmp_path / "verify.json"
@@ -384,7 +384,7 @@ def test_equal_paths_of_several_hosts_are_different_partitions(tmp_path: Path) -
 
 
 def test_a_host_with_another_name_in_each_run_is_one_host(tmp_path: Path) -> None:
-    """As a container has: only two documents of one command show that there are several brokers."""
+    """A container has such names: only two documents of one command show that there are several brokers."""
     scan = a_scan(tmp_path, "scan", 3, 1, "container-1")
     transactions = tmp_path / "transactions.json"
     transactions.write_text(

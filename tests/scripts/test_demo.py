@@ -14,7 +14,7 @@ pytestmark = pytest.mark.night
 
 
 def run(name: str, tmp_path: Path, *options: str) -> str:
-    """What it prints; it leaves no file."""
+    """Runs a demonstration and returns its output; it leaves no file."""
     environment = {**os.environ, "SNAPREBUILD_PYTHON": sys.executable, "TMPDIR": str(tmp_path)}
     command = [REPOSITORY / "scripts" / "demo" / name, *options]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=900)

@@ -15,7 +15,7 @@ from source_files import python_files
 
 SCRIPTS = REPOSITORY / "scripts"
 AT_THE_TOP = {"count_code.py", "dependency_groups.py", "index_page.py", "run", "setup", "snaprebuild", "test"}
-"""What a newcomer runs, and modules that pyproject.toml and scripts/setup name."""
+"""Programs that a newcomer runs, and modules that pyproject.toml and scripts/setup name."""
 
 STARTED_BY_RUN = """#!/usr/bin/env -S sh -c 'exec "$(dirname "$0")/../run" "$0" "$@"'\n"""
 NEEDS = re.compile(r"\A#!.*\n# needs: (.+)\n\"\"\"")

@@ -64,7 +64,7 @@ def after(mode: Mode, *steps: str, **options: Any) -> Cluster:
 
 
 def test_a_scenario_has_an_end() -> None:
-    """What follows from each step is kept: 256 KiB of them took 190 MiB, and a minute."""
+    """Results of each step are kept: 256 KiB of steps took 190 MiB, and a minute."""
     steps = ["produce 1", "fetch 2", "# and again"] * (STEPS_MAX // 2)
     assert len(parse_steps(steps)) == STEPS_MAX
     with pytest.raises(StepError, match="step 1001, produce 1: more than 1000 steps"):
@@ -129,7 +129,7 @@ def test_metadata_lag_the_leader_does_not_ask() -> None:
 
 
 def test_bump_costs_an_epoch_each_time_a_broker_registers() -> None:
-    """What speaks against that alternative: a leader that has nothing to do with it has to begin anew."""
+    """This speaks against the alternative: a leader that has nothing to do with it has to begin anew."""
     plain, raised = (after(mode, "crash 3", "fence 3", "start 3", "unfence 3").state().partition for mode in (KIP, BUMP))
     assert (plain.leader, plain.leader_epoch) == (1, 0)
     assert (raised.leader, raised.leader_epoch) == (1, 1)

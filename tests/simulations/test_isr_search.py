@@ -40,7 +40,7 @@ def test_without_epochs_the_search_finds_the_race_by_itself(seed: int) -> None:
 
 @pytest.mark.parametrize("mode", SAFE)
 def test_with_epochs_it_finds_the_last_member_alone(mode: Mode) -> None:
-    """The same randomness; not even a join without a loss."""
+    """The randomness is that of the other modes; there is not even a join without a loss."""
     result = search_histories(mode, runs=RUNS, steps=STEPS, seed=SEED)
     assert result.losses[SimulatedLossCause.LAST_MEMBER] > 10
     assert result.losses[SimulatedLossCause.STALE_EPOCH] == result.losses[SimulatedLossCause.OTHER] == result.stale_joins == 0
@@ -50,7 +50,7 @@ def test_with_epochs_it_finds_the_last_member_alone(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", [Mode.NO_EPOCHS, Mode.KIP_903])
 def test_in_any_history_the_partition_stays_whole(mode: Mode) -> None:
-    """Those in sync are replicas, one of them leads, and the fenced leave if others remain."""
+    """Members of the ISR are replicas, one of them leads, and the fenced leave if others remain."""
     random_ = random.Random(SEED)
     for _ in range(scaled(200)):
         cluster = Cluster(mode)

@@ -58,5 +58,5 @@ def preflighted(path: Path) -> PartitionScan:
 
 
 def rolled_segments(partition: PartitionScan) -> list[tuple[int, int, str]]:
-    """What becomes of the rolled segments: base offset, next base offset, state."""
+    """Fates of the rolled segments: base offset, next base offset, state."""
     return [(run.base_offset, run.next_base_offset, run.state.value) for run in partition.preflight.rolled_segments]

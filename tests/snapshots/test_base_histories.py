@@ -18,7 +18,7 @@ from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 
 HISTORIES = 10 if TIER == "quick" else 250
-"""Of each start, with four to five bases each: together more than 2,000 cases in the full tier."""
+"""Histories of each start, with four to five bases each: together more than 2,000 cases in the full tier."""
 
 NEW_HISTORIES = 5_000
 """In the night tier, from a start that differs each time, or that ``TEST_SEED`` names: more than 20,000 cases."""
@@ -105,7 +105,7 @@ def test_histories_that_showed_faults(seed: int) -> None:
 
 @pytest.mark.night
 def test_a_first_snapshot_in_new_histories() -> None:
-    """As above. A failure names the start and the seed."""
+    """New histories follow the rules of the fixed ones. A failure names the start and the seed."""
     start = int(os.environ.get("TEST_SEED") or random.SystemRandom().getrandbits(32))
     histories = Histories()
     each_seed(NEW_HISTORIES, start=start)(histories.check_seed)()

@@ -1,4 +1,4 @@
-"""What a deadline leaves of the preparation of log directories."""
+"""The preparation of log directories with a deadline."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""What ``server.properties`` may say of directories and expirations, which anybody may have written."""
+"""Directories and expirations in a ``server.properties`` that anybody may have written."""
 
 import pytest
 from memory_peak import measured

@@ -145,5 +145,7 @@ def test_a_missing_snapshot_stays_a_finding_and_its_attempt_waits(whole: Path, t
 
 
 def test_topics_that_are_never_uploaded_do_not_wait() -> None:
-    for partition in scan_source(open_source([str(FIXTURES / "kafka4-compacted" / "logs")])).partitions:
+    partitions = scan_source(open_source([str(FIXTURES / "kafka4-compacted" / "logs")])).partitions
+    assert partitions
+    for partition in partitions:
         assert with_copy_lag(partition, CopyLag(-1, -1), 0).preflight.copy_lag is None or partition.source.can_be_tiered

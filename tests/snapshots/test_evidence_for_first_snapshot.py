@@ -1,4 +1,4 @@
-"""What counts against the snapshot at the first offset, and what only looks like it: faults next to healthy forms."""
+"""Evidence against the snapshot at the first offset, and things that only look like it: faults next to healthy forms."""
 
 from __future__ import annotations
 

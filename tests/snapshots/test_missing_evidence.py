@@ -146,7 +146,7 @@ STRIDE = 20 if TIER == "quick" else 1
 
 @dataclass(frozen=True)
 class Answer:
-    """What one command answers: how far the replica is trusted, the exit code, and how many snapshots it would write in place."""
+    """The answer of one command: how far the replica is trusted, the exit code, and how many snapshots it would write in place."""
 
     verdict: str
     rank: float
@@ -177,7 +177,7 @@ def answer_of(verdict: SourceVerdict | None, exit_code: int) -> Answer:
 
 
 def bootstrap_answer(case: Case, log_dir: Path, topic_id: bytes | None) -> Answer:
-    """Of ``follower build``: whether this log directory may get the partition."""
+    """The answer of ``follower build``: whether this log directory may get the partition."""
     plan = SimpleNamespace(directory_name=f"{case.topic}-0", topic=case.topic, partition=0, topic_id=topic_id)
     metadata = None if case.metadata is None else str(case.metadata)
     try:
@@ -188,7 +188,7 @@ def bootstrap_answer(case: Case, log_dir: Path, topic_id: bytes | None) -> Answe
 
 
 def answers(case: Case, log_dir: Path, topic_id: bytes | None) -> dict[str, Answer]:
-    """Of every command, on partition 0 of the topic."""
+    """The answer of every command on partition 0 of the topic."""
     metadata = None if case.metadata is None else str(case.metadata)
     found = {"follower build": bootstrap_answer(case, log_dir, topic_id)}
     for purpose in (Purpose.REBUILD, Purpose.UPLOAD):  # another replica is judged as an upload is
@@ -256,7 +256,8 @@ SMALL = (".checkpoint", ".snapshot", "-checkpoint", ".metadata", ".properties", 
 
 
 def small_files(log_dir: Path, topic: str) -> Iterator[Path]:
-    """Those of the log directory, of the partition, and of the metadata log; of snapshots and checkpoints the newest, as all are alike."""
+    """Small files of the log directory, of the partition, and of the metadata log. Snapshots and checkpoints are all alike: the
+    newest is enough."""
     for place in (log_dir, log_dir / f"{topic}-0", log_dir / "__cluster_metadata-0"):
         newest: dict[str, Path] = {}
         for path in sorted(place.iterdir()) if place.is_dir() else ():

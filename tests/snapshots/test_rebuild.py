@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from log_dirs import (
     EMPTY_SNAPSHOT,
+    all_bytes,
     batch,
     copy_of,
     make_log_dir,
@@ -51,10 +52,6 @@ def rebuilt(*paths: object, jobs: int | None = 1, **options: object) -> RebuildR
     return rebuild(planned(*paths, **options), Run(jobs=jobs))
 
 
-def all_bytes(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
 def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All bundled directories at once, which are fifty partitions, by one process and by really used workers."""
     # Those with the same partition names would go to other places, which makes no difference here.
@@ -87,7 +84,7 @@ def test_workers_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_segment_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is below it is written, the finding names the file, and no other partition is affected."""
+    """Boundaries below it are written, the finding names the file, and no other partition is affected."""
     logs = copy_of("kafka27-mixed", tmp_path)
     bad = str(logs / "mixed-0" / f"{2181:020d}.log")
 
@@ -358,7 +355,7 @@ def test_progress_is_reported_of_every_segment(tmp_path: Path) -> None:
 
 
 def test_findings_of_an_earlier_listing_stay_in_the_result_of_another_process(tmp_path: Path) -> None:
-    """What could not be written before a broker deleted a segment is not forgotten."""
+    """Snapshots that could not be written before a broker deleted a segment are not forgotten."""
     plan = planned(MIXED, out=str(tmp_path / "out"), boundaries="all")
     (partition,) = plan.partitions
     earlier, found = (Finding(code, Severity.STORAGE, "/p", "no") for code in ("storage-failed", "bad-checksum"))

@@ -56,7 +56,7 @@ def parts_in(directory: Path) -> list[Path]:
 
 @pytest.mark.parametrize("is_in_place", [True, False], ids=["in place", "--out"])
 def test_the_receipt_is_that_of_one_process(tmp_path: Path, is_in_place: bool) -> None:
-    """The same files with the same bytes, one whole receipt, and no part is left."""
+    """Files and bytes equal those of one process, there is one whole receipt, and no part is left."""
     logs, here = copy_of("kafka27-mixed", tmp_path / "elsewhere"), copy_of("kafka27-mixed", tmp_path / "here")
     out, receipt, own = tmp_path / "elsewhere" / "out", tmp_path / "parts" / "receipt.jsonl", tmp_path / "own.jsonl"
     options = ("--boundaries", "all", "--out", tmp_path / "here" / "out") if not is_in_place else ()
@@ -75,7 +75,7 @@ def test_the_receipt_is_that_of_one_process(tmp_path: Path, is_in_place: bool) -
 
 
 def test_a_repeated_task_is_announced_twice_and_counted_once(tmp_path: Path) -> None:
-    """What the first attempt wrote is found by the second one, and is in the receipt once more."""
+    """The second attempt finds the files of the first one, and they are in the receipt once more."""
     logs, receipt = copy_of("kafka27-mixed", tmp_path), tmp_path / "receipt.jsonl"
     rebuilt_elsewhere(logs, tmp_path / "out", receipt, TasksElsewhere(attempts=3))
     written = written_in(receipt)
@@ -292,7 +292,7 @@ def test_a_task_without_the_place_of_the_driver_writes_nothing(tmp_path: Path, m
 
 
 def report_of(place: PartsPlace, logs: Path) -> tuple[Any, Any]:
-    """What a task has of its partition: the report, and the event of a file."""
+    """The messages of a task about its partition: the report, and the event of a file."""
     from plans import planned
 
     from snaprebuild.replay.classes import SnapshotClass
@@ -435,7 +435,7 @@ def snapshots_in(directory: Path) -> set[str]:
 
 
 def leftover(names: set[str]) -> set[str]:
-    """What may stay of a killed run besides its receipt: the lock, and a temporary name without a whole file."""
+    """Names other than those that may stay of a killed run: its receipt, the lock, and a temporary name without a whole file."""
     return {name for name in names if not name.endswith((".lock", ".tmp", ".jsonl"))}
 
 
@@ -444,7 +444,8 @@ def has_a_line(path: Path) -> bool:
 
 
 def named_receipt(receipt: Path, parts: list[Path], *, is_lost: bool) -> Path | None:
-    """What ``undo`` is given after a run was killed: the receipt, or if that is lost the directory of the parts. None without a line."""
+    """The path for ``undo`` after a run was killed: the receipt, or if that is lost the directory of the parts. None without a
+    line."""
     if is_lost and receipt.exists() and '"step":"parts"' in receipt.read_text() and '"step":"joined"' not in receipt.read_text():
         receipt.unlink()
     if has_a_line(receipt):

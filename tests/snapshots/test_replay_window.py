@@ -40,7 +40,8 @@ def some_offsets(case: Case, rng: random.Random) -> list[int]:
 
 
 def test_auto_is_sound() -> None:
-    """Of every offset that is called load-equivalent, a broker that loads its state has what the whole log gives; inside segments too."""
+    """At every offset that is called load-equivalent, a broker that loads its state has that of the whole log; inside segments
+    too."""
     reached: Counter[str] = Counter()
 
     @each_seed(FEWER_EXAMPLES)

@@ -1,4 +1,4 @@
-"""What a run reads once, and where a directory is listed again."""
+"""Facts that a run reads once, and listings that it repeats."""
 
 import ast
 from collections.abc import Iterator

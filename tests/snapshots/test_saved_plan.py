@@ -182,7 +182,7 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
 
 
 def test_a_reason_that_differs_is_named(tmp_path: Path) -> None:
-    """What is wanted stays the same; why something else is not has changed."""
+    """The selection does not change; the reason for leaving out another boundary does."""
     logs = make_log_dir(tmp_path / "logs", log_start_offset_checkpoint="0\n1\nt 0 3\n")
     partition = write_partition(logs / "t-0", {0: batch(0, count=3), 3: batch(3), 4: batch(4)})
     path = saved(tmp_path, planned(logs))

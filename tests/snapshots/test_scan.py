@@ -117,7 +117,7 @@ def test_missing_above_the_recovery_point_is_the_brokers_own_work(tmp_path: Path
 
 
 def test_retention_between_the_listing_and_the_leader_epochs(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``UnifiedLog.deleteSegments`` goes: the files are renamed, then the leader epochs are cut off."""
+    """``UnifiedLog.deleteSegments`` has this order: the files are renamed, then the leader epochs are cut off."""
     calls = []
 
     def after_retention(directory: PartitionDir) -> object:

@@ -1,4 +1,4 @@
-"""What scan reports about each thing that can be in a partition directory and should not, or is missing there."""
+"""Reports of scan about each thing that can be in a partition directory and should not, or is missing there."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What scan reports about snapshots that are there: empty ones, impossible entries, damaged bytes."""
+"""Reports of scan about snapshots that are there: empty ones, impossible entries, damaged bytes."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,8 @@ from snaprebuild.snapshots.scan.scan_result import ScanResult, SnapshotStatus
 
 
 def make_false_empties(directory: Path) -> None:
-    """What 4.3.1 left of this log after a clean stop without any snapshot, at the last two bases and the log end."""
+    """Writes the empty snapshots that 4.3.1 left of this log after a clean stop without any snapshot: at the last two bases and the
+    log end."""
     for offset in LEFT:
         (directory / snapshot_name(offset)).write_bytes(EMPTY_SNAPSHOT)
 

@@ -447,7 +447,7 @@ def test_how_many_read_a_disk(
     readers: Callable[..., Readers],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the run or the environment says. Without --jobs as many are started as read all disks."""
+    """The run or the environment decides. Without --jobs enough are started to read all disks."""
     monkeypatch.setattr(schedule, "default_jobs", lambda _: 1)
     if variable is not None:
         monkeypatch.setenv(READERS_VARIABLE, variable)

@@ -23,7 +23,7 @@ def checked(directory: Path) -> list[SnapshotFile]:
 
 
 def said_of(offset: int, entries: Sequence[ProducerEntry]) -> tuple[object, ...]:
-    """What must be said of a file, entry by entry."""
+    """The right statements about a file, entry by entry."""
     opened = [entry.current_txn_first_offset for entry in entries if entry.current_txn_first_offset >= 0]
     last = [entry.last_offset for entry in entries if entry.last_offset >= 0]
     why = [

@@ -63,7 +63,7 @@ def test_nothing_is_asked_of_a_store_after_its_first_error(tmp_path: Path, monke
 
 
 def test_results_that_cannot_be_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of one segment, which was handed to a worker with segments of other partitions: they end that partition alone."""
+    """The segment was handed to a worker with segments of other partitions: its results end that partition alone."""
     done = works(tmp_path, 4)
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     monkeypatch.setattr(schedule, "read_group", partial(read_each, cannot_be_sent))

@@ -32,7 +32,7 @@ DAY_MS = 86_400_000
 
 
 def kafkas(node: str) -> dict[int, Entries]:
-    """What the broker's own files hold."""
+    """Entries in the broker's own files."""
     found = MANIFEST[node]["snapshots"]
     return {int(Path(name).stem): frozenset(ProducerEntry(**entry) for entry in about["entries"]) for name, about in found.items()}
 

@@ -22,7 +22,7 @@ from snaprebuild.snapshots.scan.upload_preflight import Blocker, NextAttempt
 from snaprebuild.snapshots.source.source import open_source
 
 BASES = (0, 583, 1151, 1662, 2181, 2596, 3089, 3664, 4168, 4695, 5247, 5821, 6390, 7045, 7637)
-"""Of mixed-0 of kafka27-mixed; its log end is 8231."""
+"""Base offsets of mixed-0 of kafka27-mixed; its log end is 8231."""
 
 OPEN_FROM = 6913
 """A transaction hangs there: brokers of 3.6.2, 3.9.2 and 4.3.1 uploaded the twelve segments below it, after a rebuild, and no more."""
@@ -55,7 +55,7 @@ def mixed(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def rebuilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same, rebuilt."""
+    """A copy of the log directory with mixed-0 rebuilt."""
     logs = copy_of("kafka27-mixed", tmp_path_factory.mktemp("rebuilt"))
     rebuild(make_plan(RebuildRequest((str(logs / "mixed-0"),), as_of_ms=NOW_MS)), Run(jobs=1))
     return logs

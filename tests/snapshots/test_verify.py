@@ -72,7 +72,7 @@ def test_workers_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_snapshot_at_the_first_offset_is_judged_by_none(tmp_path: Path) -> None:
-    """What it says of deleted data nothing can prove or contradict; that it cannot be is another matter."""
+    """Nothing can prove or contradict its entries of deleted data. Impossible entries are another matter."""
     partition = write_partition(make_log_dir(tmp_path / "logs") / "t-0", {10: batch(10, producer_id=7, timestamp=CLOCK.as_of_ms)})
     entry = ProducerEntry(9, 0, 4, 8, 4, CLOCK.as_of_ms)
     for entries, status in (((entry,), "unverifiable"), ((), "unverifiable"), ((ProducerEntry(9, 0, 4, 10, 4, 5),), "corrupt")):

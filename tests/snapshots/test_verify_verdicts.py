@@ -153,7 +153,7 @@ def test_one_wrong_entry(
 
 
 def test_a_false_empty(tmp_path: Path) -> None:
-    """What is open does not expire; in 2200 everything else has."""
+    """Open transactions do not expire; in 2200 everything else has."""
     for as_of_ms, missing in ((AS_OF_MS, None), (IN_2200_MS, {HANGING.producer_id})):
         status, differences, findings = judged(tmp_path / str(as_of_ms), EMPTY_SNAPSHOT, as_of_ms)
         assert (status, exit_code_of(findings)) == ("false_empty", 1)
@@ -194,7 +194,7 @@ def middle_of_segments(
 
 
 def test_snapshots_in_the_middle_of_segments(tmp_path: Path) -> None:
-    """What a clean stop leaves, when the broker continues in the same segment; or the cleaner, when it joins segments."""
+    """A clean stop leaves them, when the broker continues in the same segment; or the cleaner, when it joins segments."""
     result = middle_of_segments(tmp_path, {5: snapshot_bytes([MIDDLE]), 10: snapshot_bytes(LATER)})
     assert (codes(result), statuses(result, "t-0")) == ([], {5: "equal", 10: "equal"})
     assert classes(result, "t-0") == ["EXACT", "EXACT"]

@@ -23,7 +23,7 @@ def false_empty(case: Case, rng: random.Random) -> Entries | None:
 
 
 def stale(case: Case, rng: random.Random) -> Entries | None:
-    """Of an earlier boundary, or of the first offset."""
+    """The state at an earlier boundary, or at the first offset."""
     earlier = [offset for offset in case.ends if offset < case.witness]
     return case.live(rng.choice(earlier)) if earlier else None
 
@@ -93,7 +93,7 @@ def test_a_witness_that_the_window_contradicts_is_not_believed(lie: Callable[[Ca
 
 
 def descendant(case: Case, lost_at: int) -> Entries:
-    """What a broker saves at the witness that found nothing at ``lost_at``, and continued from there."""
+    """The state that a broker saves at the witness if it found nothing at ``lost_at``, and continued from there."""
     state = ProducerState()
     for segment in case.broker.segments:
         if segment.base_offset >= lost_at and segment.base_offset < case.witness:
@@ -206,7 +206,7 @@ def test_damage_below_the_window_hides_what_was_open_there(tmp_path: Path) -> No
 
 
 def test_a_witness_whose_broker_left_a_wrong_snapshot_inside_the_window_is_not_believed(tmp_path: Path) -> None:
-    """What was written later may come from it, as in rebuild C of the bundled vectors, even if nothing in the window shows that."""
+    """Later entries may come from it, as in rebuild C of the bundled vectors, even if nothing in the window shows that."""
     log, client = Hand(), Client(7, is_transactional=False)
     log.data(Client(6, is_transactional=False), OLD)
     log.roll()

@@ -34,7 +34,7 @@ from snaprebuild.snapshots.run import Run
 def test_where_there_is_no_room_for_workers(
     target: type, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a limit of threads, processes or open files leaves it. Where a thread of the executor ends, it answers no more."""
+    """A limit of threads, processes or open files leaves no room. A thread of the executor that has ended answers no more."""
     method = {Queue: "_start_thread", _ExecutorManagerThread: "start"}.get(target, "_spawn_process")
     monkeypatch.setattr(schedule, "IN_PROCESS_BYTES_MAX", 0)
     monkeypatch.setattr(worker_pool, "LOOK_SECONDS", 0.01)

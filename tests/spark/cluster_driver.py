@@ -36,7 +36,7 @@ AS_OF_MS = 1_795_270_000_000
 READING_TASKS = 20
 JOB_TASKS_MAX = 4
 FREE_TASKS = 2
-"""Of the stage: the others wait until the worker is killed."""
+"""Tasks of the stage that are not held: the others wait until the worker is killed."""
 
 MapInArrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 

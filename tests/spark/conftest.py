@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def missing() -> str | None:
-    """What Spark lacks here."""
+    """The reason for which Spark cannot run here; None if it can."""
     from snaprebuild.errors import UsageError
 
     try:

@@ -27,11 +27,11 @@ SETTINGS = {
 }
 STOP_SECONDS = 5
 PACKAGES = ("grpc", "grpc_status", "google.rpc", "zstandard")
-"""What ``pyspark[connect]`` adds."""
+"""Packages that ``pyspark[connect]`` adds."""
 
 
 def missing() -> str | None:
-    """What a client lacks here."""
+    """The reason for which no client can run here; None if one can."""
     for name in PACKAGES:
         try:
             spec = importlib.util.find_spec(name)

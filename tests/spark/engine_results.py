@@ -1,20 +1,14 @@
-"""What runs of two engines must have alike."""
+"""The results that runs of two engines must share."""
 
-from pathlib import Path
 from typing import Any
 
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 
-__all__ = ["all_bytes", "outcomes_of"]
-
-
-def all_bytes(root: Path) -> dict[str, bytes]:
-    """Every file below a directory, by relative path."""
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+__all__ = ["outcomes_of"]
 
 
 def outcomes_of(result: RebuildResult) -> list[dict[str, Any]]:
-    """What a rebuild reports of each partition, but for the time that it took."""
+    """The report of a rebuild about each partition, but for the time that it took."""
     return [
         {
             "boundaries": each.boundaries,

@@ -1,4 +1,4 @@
-"""What Spark's own log says of the tasks of a test."""
+"""Tasks of a test in Spark's own log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def new_tasks(spark: SparkSession, event_log: Path) -> Iterator[list[dict[str, A
 
 
 def reading_tasks(ended: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of the stage with the most tasks, in the order of their partitions; of the first such stage."""
+    """Tasks of the stage with the most tasks, in the order of their partitions; of the first such stage."""
     stages: dict[int, list[dict[str, Any]]] = {}
     for each in ended:
         assert not each["Task Info"]["Failed"]

@@ -39,7 +39,7 @@ from snaprebuild.storage.io_limits.policy import IoLimits, limited_io
 
 SECONDS_MAX = 300
 TASKS = 4
-"""Of each stage: two run at once. The segments of a partition are read by several."""
+"""Tasks of each stage: two run at once. The segments of a partition are read by several."""
 
 OF_WRITERS = (RESULT_SCHEMA, OUTCOME_SCHEMA)
 """Schemas of the rows of tasks that write."""

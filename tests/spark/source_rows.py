@@ -36,7 +36,7 @@ def reader_of(source: type[Any], *paths: Path, schema: pa.Schema | None = None, 
 
 
 def rows_of(reader: Any, tasks: list[Any] | None = None) -> Rows:
-    """Of its own tasks, or of those of an earlier plan."""
+    """Rows of the reader's own tasks, or of those of an earlier plan."""
     return [row for task in tasks or reader.partitions() for rows in reader.read(task) for row in rows.to_pylist()]
 
 

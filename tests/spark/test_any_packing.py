@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from budgets import each_seed, scaled
-from engine_results import all_bytes, outcomes_of
-from log_dirs import EMPTY_SNAPSHOT, copy_of, cut, flip, make_log_dir, snapshot_bytes, snapshot_name
+from engine_results import outcomes_of
+from log_dirs import EMPTY_SNAPSHOT, all_bytes, copy_of, cut, flip, make_log_dir, snapshot_bytes, snapshot_name
 from manifests import FIXTURES
 from plans import make_plan
 from replays import Case, case_of
@@ -47,7 +47,7 @@ NOW_MS = 1_795_270_000_000
 
 
 def rebuilt(request: RebuildRequest, engine: Engine | None) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """What a rebuild shows, and the files it writes, which are removed."""
+    """The outcomes of a rebuild, and the files that it writes, which are removed."""
     assert request.out is not None
     out = Path(request.out)
     found = outcomes_of(rebuild(make_plan(request), Run(jobs=1, engine=engine)))

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from engine_results import all_bytes, outcomes_of
+from engine_results import outcomes_of
 from hypothesis import given
 from hypothesis import strategies as st
-from log_dirs import EMPTY_SNAPSHOT, batch, make_log_dir, snapshot_name, write_partition
+from log_dirs import EMPTY_SNAPSHOT, all_bytes, batch, make_log_dir, snapshot_name, write_partition
 from make_partition import Shape, make_partition
 from manifests import FIXTURES
 from msgspec.structs import replace
@@ -54,6 +54,7 @@ from snaprebuild.spark.summary_rows import (
     table_of,
     with_sizes,
 )
+from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA
 from snaprebuild.storage.thread_pool import ThreadPool
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def plan_of(logs: Path, out: Path) -> Plan:
 
 
 def rebuilt(plan: Plan) -> PartitionResult:
-    """Of one partition in chunks of one segment, which must be what it is as a whole."""
+    """Rebuilds one partition in chunks of one segment. The result must be that of the whole."""
     engine = WithoutSpark(1, chunk_bytes=1)
     found, expected = (rebuild(plan, Run(jobs=1, engine=each), dry_run=True) for each in (engine, None))
     assert engine.chunks == len(plan.partitions[0].source.directory.segments) - 1
@@ -90,7 +91,7 @@ def rebuilt(plan: Plan) -> PartitionResult:
 
 
 def judged(logs: Path) -> PartitionVerdict:
-    """The same, verified."""
+    """Verifies one partition in chunks of one segment. The result must be that of the whole."""
     source, clock = open_source([str(logs)]), make_plan(RebuildRequest((str(logs),), as_of_ms=NOW_MS)).clock
     found, expected = (verify(source, Run(clock=clock, jobs=1, engine=each)) for each in (WithoutSpark(1, chunk_bytes=1), None))
     assert found == expected
@@ -294,6 +295,23 @@ def test_a_large_partition_with_few_rows_is_one_query(spark: SparkSession, tmp_p
     engine = SparkEngine(spark, chunk_bytes=of_bytes - 1)
     found, expected = (rebuild(plan, Run(jobs=1, engine=each), dry_run=True) for each in (engine, None))
     assert outcomes_of(found) == outcomes_of(expected)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("large", "queries"), [(0, 1), (2, 3), (3, 4)])
+def test_results_come_by_their_bytes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, large: int, queries: int) -> None:
+    """Small ones in one query. Another one asks for the sizes of large ones, of which 16 bytes come at once."""
+    monkeypatch.setattr(chunks, "PARTITIONS_AT_ONCE", 0)
+    monkeypatch.setattr(chunks, "COLLECT_BYTES", 16)
+    done = {number: bytes(8 if number < large else number % 2) for number in range(8)}
+    rows = spark.createDataFrame(list(done.items()), "partition int, done binary")
+    asked: list[object] = []
+    collect = type(rows).collect
+    monkeypatch.setattr(type(rows), "collect", lambda frame: asked.append(frame) or collect(frame))
+    found = [tuple(row) for row in chunks.collected(rows, len(done), OUTCOME_SCHEMA)]
+    assert sorted(found) == sorted(done.items())
+    assert len(asked) == queries
+    assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
 
 
 @given(

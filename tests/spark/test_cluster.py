@@ -20,9 +20,8 @@ import pyspark
 import pytest
 from cluster_driver import AS_OF_MS, READING_TASKS
 from command import in_json, run_process
-from engine_results import all_bytes
 from faulty_store import FaultyStore, faulty_store
-from log_dirs import entries_in, files_below, make_log_dir, snapshot_name, truth
+from log_dirs import all_bytes, entries_in, files_below, make_log_dir, snapshot_name, truth
 from make_partition import Shape, make_partition
 from manifests import FIXTURES, REPOSITORY
 from object_driver import EXECUTORS, python_workers
@@ -87,7 +86,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What one process writes."""
+    """The files that one process writes."""
     out = tmp_path_factory.mktemp("own")
     rebuild(
         make_plan(RebuildRequest((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)),
@@ -110,7 +109,7 @@ def run(*words: str, **more: str) -> Run:
 @pytest.mark.night
 @pytest.mark.parametrize("tasks", [READING, WRITING], ids=["segments are read", "snapshots are written"])
 def test_a_worker_that_is_killed(cluster: Cluster, logs: Path, expected: dict[str, bytes], tmp_path: Path, tasks: int) -> None:
-    """What it read is read again. What it wrote is whole, and the task that does its work again finds it there."""
+    """Segments that it read are read again. Its files are whole, and the task that does its work again finds them there."""
     cluster.fill_up()
     victim = cluster.workers.pop(0)
     driver = str(Path(__file__).parent / "cluster_driver.py")
@@ -158,7 +157,7 @@ def test_a_second_attempt_while_the_first_one_runs(
 
 
 def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
-    """As docs/guides/spark.md has it: the driver and the executors have the code from one archive, and no other."""
+    """The command is that of docs/guides/spark.md: the driver and the executors have the code from one archive, and no other."""
     submit, archive = Path(pyspark.__path__[0]) / "bin" / "spark-submit", code_archive(str(tmp_path))
     out, report = tmp_path / "out", tmp_path / "report.json"
     asked = ("--engine", "spark", "--out", str(out), "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
@@ -234,7 +233,7 @@ def needed_packages() -> set[str]:
 
 @pytest.mark.night
 def test_an_environment_in_an_archive(cluster: Cluster, tmp_path: Path) -> None:
-    """As docs/guides/spark.md has it. Executors have the packages from the archive, and no others."""
+    """The command is that of docs/guides/spark.md. Executors have the packages from the archive, and no others."""
     cluster.fill_up()
     environment, out = tmp_path / "environment", tmp_path / "out"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=SECONDS_MAX)
@@ -348,19 +347,19 @@ def store() -> Iterator[FaultyStore]:
 
 
 def of_kafka(*partitions: str) -> dict[str, frozenset[Any]]:
-    """What each snapshot has to hold, as Kafka's own classes have it; by partition and name."""
+    """Entries of each snapshot by Kafka's own classes; by partition and name."""
     return {f"{each}/{snapshot_name(at)}": entries for each in partitions for at, entries in truth("kafka27-mixed", each).items()}
 
 
 def missing() -> dict[str, frozenset[Any]]:
-    """Those of the snapshots that are not there."""
+    """Entries of the snapshots that are not there."""
     found = {name: entries for name, entries in of_kafka(*MISSING).items() if not (MIXED / name).exists()}
     assert Counter(name.split("/")[0] for name in found) == MISSING
     return found
 
 
 def added(store: FaultyStore) -> dict[str, frozenset[Any]]:
-    """What a run put next to the segments."""
+    """Snapshots that a run put next to the segments."""
     found = {name.removeprefix("b/logs/"): data for name, data in store.objects.items()}
     return {name: frozenset(entries_in(data)) for name, data in found.items() if not (MIXED / name).exists()}
 

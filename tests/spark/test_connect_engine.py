@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from engine_results import all_bytes
-from log_dirs import tree
+from log_dirs import all_bytes, tree
 from manifests import AIVEN, FIXTURES
 from same_result import OF_ONE_RUN, RUN_AND_FILES, without
 

@@ -254,7 +254,7 @@ def test_a_plan_of_snapshots_reads_what_is_there_now(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", [BatchHeaders, ProducerSnapshots])
 @pytest.mark.parametrize("options", [{}, {"topics": "a,b"}, {"mode": "PERMISSIVE"}], ids=str)
 def test_a_directory_that_becomes_empty_has_no_rows(source: Any, options: dict[str, str], tmp_path: Path) -> None:
-    """Of the same plan, and of the next one. A directory that is gone is an error."""
+    """The rule holds for a plan made before and for the next one. A directory that is gone is an error."""
     root = three(tmp_path / "logs")
     reader = reader_of(source, root, **options)
     plan = reader.partitions()

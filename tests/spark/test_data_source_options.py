@@ -18,10 +18,11 @@ from pyspark.sql.types import StructType
 from source_rows import damaged, entries, headers, reader_of, rows_of, three
 from spark_filters import EqualTo
 
-from snaprebuild.errors import UsageError
+from snaprebuild.errors import RefusedError, UsageError
 from snaprebuild.spark import header_rows
 from snaprebuild.spark.arrow_tables import ddl
 from snaprebuild.spark.data_sources import BatchHeaders, KafkaRecords, ProducerSnapshots
+from snaprebuild.storage.s3 import listing as s3_listing
 
 pytestmark = pytest.mark.full
 
@@ -134,6 +135,18 @@ def test_what_does_not_exist_is_reported_when_the_query_is_analysed(tmp_path: Pa
                 BatchHeaders(CaseInsensitiveDict(path=path, **options)).schema()
     with pytest.raises(UsageError, match=r"hdfs: is not read"):
         BatchHeaders(CaseInsensitiveDict(path="hdfs://name/logs")).schema()
+
+
+@pytest.mark.parametrize("source", [BatchHeaders, KafkaRecords, ProducerSnapshots])
+def test_a_listing_that_is_too_long_names_no_option_that_is_none(
+    source: type[BatchHeaders], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_listing, "KEYS_MAX", 1)
+    with faulty_store() as store:
+        store.objects = {f"b/logs/t-0/{offset:020d}.log": b"" for offset in range(3)}
+        options = {"s3EndpointUrl": store.endpoint, "s3PathStyle": "true", "s3Anonymous": "true"}
+        with pytest.raises(RefusedError, match=r"answers for one listing: select fewer$"):
+            rows_of(reader_of(source, "s3://b/logs", **options))
 
 
 @pytest.mark.parametrize("source", [BatchHeaders, KafkaRecords, ProducerSnapshots])

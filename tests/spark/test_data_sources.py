@@ -162,7 +162,7 @@ def test_filters_keep_segments_closed(filters: list[Any], files: set[str], tmp_p
 def test_options_narrow_without_filters(
     options: dict[str, str], files: set[str], offsets: list[int], tmp_path: Path, opened: list[str]
 ) -> None:
-    """As on Spark 4.0, which pushes no filters: batches that have an offset of the range, and no others."""
+    """Spark 4.0 pushes no filters: batches that have an offset of the range are rows, and no others."""
     rows = headers(three(tmp_path), **options)
     assert set(opened) == files
     assert [row["base_offset"] for row in rows] == offsets

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from command import run_process
-from engine_results import all_bytes
-from log_dirs import make_log_dir
+from log_dirs import all_bytes, make_log_dir
 from make_partition import Shape, make_partition
 from waiting import SECONDS_MAX
 

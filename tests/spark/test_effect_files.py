@@ -94,7 +94,7 @@ def found(effects: EffectCache, tasks: Sequence[ReadTask], reported: Messages) -
 
 
 def summaries(effects: EffectCache, tasks: Sequence[ReadTask], reported: Messages) -> dict[int, Any]:
-    """What is kept, by base offset: as a run that asks for the tasks gets it."""
+    """Cached summaries by base offset, as a run that asks for the tasks gets them."""
     kept = list(found(effects, tasks, reported).values())
     sent = rows_of_cached(read_rows.table_of(kept, [0] * len(kept)).to_batches())
     assert sorted(sent, key=lambda each: each.task.base_offset) == sorted(kept, key=lambda each: each.task.base_offset)
@@ -196,7 +196,7 @@ def row(name: str, start: int | None, end: int | None) -> Row:
     ],
 )
 def test_which_rows_make_a_segment(rows: list[Row], names: str) -> None:
-    """Of ten bytes; of two that say the same, the newer."""
+    """The segment has ten bytes; of two rows about the same range the newer one counts."""
     assert "".join(place.name for place in chosen_places(rows, 10)) == names
 
 
@@ -297,7 +297,7 @@ def test_a_changed_row(tmp_path: Path, columns: dict[str, Any]) -> None:
 
 
 def test_a_whole_row_under_the_key_of_another_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if two keys were equal: path and identity are compared, too."""
+    """The keys are made equal: path and identity are compared, too."""
     task, other = segment(tmp_path), segment(tmp_path, batch(5, producer_id=9), 5)
     effects, reported = EffectCache.at(str(tmp_path / "effects")), Messages()
     with monkeypatch.context() as patch:
@@ -327,7 +327,7 @@ def test_rows_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_files_that_are_none_of_ours(tmp_path: Path) -> None:
-    """Of another version they are reported; under other names, as those of writers that were killed, they are passed over."""
+    """Files of another version are reported. Under other names, such as those of writers that were killed, they are passed over."""
     task = segment(tmp_path)
     effects, reported = keep(tmp_path / "effects", (task, rows_of(task))), Messages()
     (path,) = (tmp_path / "effects").iterdir()

@@ -20,10 +20,10 @@ import pytest
 from cluster_driver import where
 from command import Run
 from documents import check
-from engine_results import all_bytes
 from event_logs import new_tasks, reading_tasks
 from log_dirs import (
     EMPTY_SNAPSHOT,
+    all_bytes,
     batch,
     copy_of,
     make_log_dir,
@@ -269,13 +269,21 @@ def test_a_job_that_raises_ends_its_partition_only(spark: SparkSession, counted:
 
 @pytest.mark.usefixtures("small_partitions")
 @pytest.mark.parametrize(
-    ("module", "limit"), [(job, "WAVE_SEGMENTS_MAX"), (chunks, "PARTITIONS_AT_ONCE")], ids=["waves", "results"]
+    ("module", "limits"),
+    [(job, {"WAVE_SEGMENTS_MAX": 3}), (chunks, {"PARTITIONS_AT_ONCE": 3}), (chunks, {"PARTITIONS_AT_ONCE": 3, "COLLECT_BYTES": 1})],
+    ids=["waves", "results", "large results"],
 )
 def test_some_at_a_time(
-    spark: SparkSession, counted: Callable[[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, limit: str
+    spark: SparkSession,
+    counted: Callable[[int], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: object,
+    limits: dict[str, int],
 ) -> None:
     """Where there are more segments than the driver takes at once, or more results: each job is carried out once all the same."""
-    monkeypatch.setattr(module, limit, 3)
+    for limit, value in limits.items():
+        monkeypatch.setattr(module, limit, value)
     (tmp_path / "marks").mkdir()
     works = [Counts(counted(count), f"marks {tmp_path / 'marks'}") for count in (2, 5, 1, 2, 1)]
     SparkEngine(spark)(works)
@@ -329,7 +337,7 @@ def test_reading_is_balanced(spark: SparkSession, event_log: Path, tmp_path: Pat
 @pytest.mark.usefixtures("small_partitions")
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_the_number_of_tasks_is_that_of_the_setting(spark: SparkSession, event_log: Path, command: Command, tasks: int) -> None:
-    """Of the step that reads, of the command and of a call; without the setting there is one for so little."""
+    """The setting rules the step that reads, of the command and of a call; without it there is one task for so little."""
     with new_tasks(spark, event_log) as of_command:
         run = command("verify", MIXED, "--as-of", NOW, "--output", "json", *SPARK, "--set", f"spark_tasks={tasks}")
     assert run.exit_code == 0, run.stderr

@@ -23,7 +23,7 @@ LOGS = FIXTURES / "kafka27-mixed" / "logs"
 
 
 def of_session(leader: int) -> dict[int, str]:
-    """What runs of the session that a process leads: Java, and the Python workers, which have a process group of their own."""
+    """Processes of the session that a process leads: Java, and the Python workers, which have a process group of their own."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,4 +1,4 @@
-"""What is shown of a job is what must have been read by then: never more, each byte once, and all of it in the end."""
+"""The progress of a job covers bytes that must have been read by then: never more, each byte once, and all of them in the end."""
 
 import random
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from command import Run, snaprebuild
 from documents import check
-from engine_results import all_bytes
-from log_dirs import batch, make_log_dir, tree, write_partition
+from log_dirs import all_bytes, batch, make_log_dir, tree, write_partition
 from manifests import FIXTURES
 from object_store import ObjectStore
 from plans import make_plan

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from command import in_json, snaprebuild
 from driver_process import LOCAL, LOCAL_CLUSTER, reported, started_driver, workers_of
-from engine_results import all_bytes
-from log_dirs import files_below, make_log_dir
+from log_dirs import all_bytes, files_below, make_log_dir
 from make_partition import Shape, make_partition
 from receipts import steps
 from waiting import wait_until
@@ -51,7 +50,7 @@ def parts_in(directory: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What one process writes."""
+    """The files that one process writes."""
     out = tmp_path_factory.mktemp("own") / "out"
     options = ("--boundaries", "all", "--replay-from", "log-start", "--as-of", "1795270000000", "--receipt", out.parent / "receipt")
     assert in_json("rebuild", logs, "--out", out, *options).exit_code == 0

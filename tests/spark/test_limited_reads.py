@@ -18,7 +18,7 @@ from snaprebuild.snapshots.engine.partition_task import PartitionTask
 from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 from snaprebuild.spark import limited_reads
 from snaprebuild.spark.job import SparkEngine
-from snaprebuild.spark.limited_reads import ShareCounter, read_with_shares, shares_of
+from snaprebuild.spark.limited_reads import ShareCounter, SharedReads, read_with_shares, shared_segments, shares_of
 from snaprebuild.spark.run_limits import needs_of
 from snaprebuild.spark.task_services import TaskServices
 from snaprebuild.storage.io_limits.policy import NO_IO_LIMITS
@@ -133,6 +133,12 @@ def reads_of(store: FaultyStore, settings: S3Settings) -> list[ReadTask]:
     return tasks
 
 
+def outcomes_of(session: Session, settings: S3Settings, reads: SharedReads[Any]) -> list[Any]:
+    found = list(read_with_shares(session, lambda function, _: function, settings, reads))  # type: ignore[arg-type]
+    assert sorted(number for number, _ in found) == list(range(len(reads.items))), "each item has one outcome"
+    return [outcome for _, outcome in sorted(found, key=lambda each: each[0])]
+
+
 def as_read(outcome: Any) -> Any:
     return pickle.dumps(outcome)
 
@@ -160,7 +166,7 @@ def test_never_more_than_the_limit(store: FaultyStore, monkeypatch: pytest.Monke
         monkeypatch.setattr(limited_reads, "TASKS_MAX", chance.choice((1, 3, 64)))
         store.seen.clear()
         mine = [ReadTask(each.path, None, each.base_offset, each.identity, False, store=S3Store(settings)) for each in reads]
-        outcomes = read_with_shares(session, lambda function, _: function, settings, mine)  # type: ignore[arg-type]
+        outcomes = outcomes_of(session, settings, shared_segments(mine))
         meters.counter = None
         sent = len(store.seen)
         if kind == BYTES:
@@ -177,6 +183,42 @@ def test_never_more_than_the_limit(store: FaultyStore, monkeypatch: pytest.Monke
         assert [as_read(outcomes[at]) for at in right] == [whole[at] for at in right]
 
 
+def test_estimates_that_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever an item was said to need: enough is enough without failures, and with less nearly everything is used, in order."""
+    for seed in range(200):
+        chance = random.Random(seed)
+        costs = [chance.randrange(1, 9) for _ in range(chance.randrange(1, 12))]
+        estimates = [(max(cost + chance.randrange(-1, 5), 0), 0) for cost in costs]
+        share_of_failures = chance.choice((0.0, 0.0, 0.2, 0.5))
+        wasted = sum(costs) if any(estimate < cost for cost, (estimate, _) in zip(costs, estimates, strict=True)) else 0
+        limit = max(sum(costs) + wasted + chance.choice((-3, -1, 0, 9)), 1)
+        settings = S3Settings(run=secrets.token_hex(8), max_requests=limit)
+        session = Session(chance, lambda _, attempt: chance.random() < share_of_failures and attempt < 3)  # noqa: B023
+        context = SimpleNamespace(attemptNumber=lambda: session.attempt)  # noqa: B023
+        monkeypatch.setattr(limited_reads, "TaskContext", SimpleNamespace(get=lambda: context))  # noqa: B023
+        monkeypatch.setattr(limited_reads, "TASKS_MAX", chance.choice((1, 3, 64)))
+        items = [(settings, cost) for cost in costs]
+        outcomes = outcomes_of(session, settings, SharedReads(_spend, items, estimates, costs, are_estimates=True))
+        assert (counted := meter_of(settings.run).requests) <= limit
+        failed = [isinstance(each, LimitReachedError) for each in outcomes]
+        assert [each for each in outcomes if not isinstance(each, Exception)] == [
+            cost for cost, is_failed in zip(costs, failed, strict=True) if not is_failed
+        ]
+        if any(failed):
+            assert counted == limit
+        elif not share_of_failures:
+            assert counted >= sum(costs)
+        if not share_of_failures and limit >= sum(costs) + wasted:
+            assert not any(failed), seed
+
+
+def _spend(item: tuple[S3Settings, int]) -> int:
+    settings, cost = item
+    for _ in range(cost):
+        meter_of(settings.run).request(settings.max_requests)
+    return cost
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_one_that_does_not_fit_leaves_out_only_itself(store: FaultyStore, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     """Segments after it may need less, and local ones need nothing."""
@@ -190,7 +232,7 @@ def test_one_that_does_not_fit_leaves_out_only_itself(store: FaultyStore, monkey
     file = LOGS / first.path.rpartition("/")[2]
     reads = [one, ReadTask(str(file), None, first.base_offset, FileIdentity.of(file.stat()), False)]
     reads.insert(place, large)
-    outcomes = read_with_shares(Session(random.Random(1), lambda *_: False), lambda function, _: function, settings, reads)  # type: ignore[arg-type]
+    outcomes = outcomes_of(Session(random.Random(1), lambda *_: False), settings, shared_segments(reads))
     assert [isinstance(each, LimitReachedError) for each in outcomes] == [at == place for at in range(3)]
     assert not any(isinstance(each, Exception) for each in outcomes[:place] + outcomes[place + 1 :])
 

@@ -54,7 +54,7 @@ def snapshots(store: FaultyStore, below: str) -> dict[str, Entries]:
 
 
 def expected() -> dict[str, Entries]:
-    """As Kafka's own classes have it."""
+    """Entries of each snapshot by Kafka's own classes."""
     return {f"{each}/{snapshot_name(at)}": entries for each in PARTITIONS for at, entries in truth("kafka27-mixed", each).items()}
 
 
@@ -141,7 +141,7 @@ COPIES = {
 
 
 def odd_bucket() -> dict[str, bytes]:
-    """What no file system has, and what tools leave in buckets."""
+    """A bucket with names that no file system has, and with those that tools leave in buckets."""
     found = {
         f"b/{copy}/{partition}/{name}": (LOGS / partition / name).read_bytes()
         for copy, partitions in COPIES.items()

@@ -78,7 +78,7 @@ def test_tasks_grow_with_the_work() -> None:
 
 
 def test_tasks_of_this_machine_are_as_many_as_its_cores() -> None:
-    """As long as each has 256 MiB or 128 items, and no more than 1 GiB or 1,024 items."""
+    """The rule holds while each task has 256 MiB or 128 items, and no more than 1 GiB or 1,024 items."""
     gib = 1 << 30
     sizes = (gib >> 2, gib, 2 * gib, 4 * gib, 64 * gib, 8192 * gib)
     assert [-(-size // task_bytes(size, cores=2)) for size in sizes] == [1, 2, 2, 4, 64, 4096]
@@ -137,11 +137,13 @@ def test_rows_are_sent_to_their_tasks(spark: SparkSession, monkeypatch: pytest.M
 @pytest.mark.spark
 @pytest.mark.parametrize("tasks", [7, 200])
 def test_spark_puts_each_slot_into_its_partition(spark: SparkSession, tasks: int) -> None:
-    """As Spark itself says: by its ``hash``, and by the partition that a row is found in."""
+    """Expected values come from Spark: its ``hash``, and the partition that a row is found in."""
     from pyspark.sql.functions import hash as spark_hash
     from pyspark.sql.functions import spark_partition_id
 
     found = spark.createDataFrame([(slot, task) for task, slot in enumerate(slots(tasks))], "slot bigint, task int")
-    rows = found.repartition(tasks, "slot").select("task", spark_hash("slot").alias("hash"), spark_partition_id().alias("place"))
-    for row in rows.collect():
+    placed = found.repartition(tasks, "slot").select("task", spark_hash("slot").alias("hash"), spark_partition_id().alias("place"))
+    rows = placed.collect()
+    assert len(rows) == tasks
+    for row in rows:
         assert row.hash % tasks == row.task == row.place

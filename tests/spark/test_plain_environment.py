@@ -81,7 +81,7 @@ def other_python(tmp_path: Path) -> Path:
 
 
 def found_by_script(tmp_path: Path, logs: Path, path: str, *functions: str, **variables: str) -> dict[str, Any]:
-    """What the script finds with the interpreter of these tests, which is named by its path only; ``all``: by all functions."""
+    """Results of the script with the interpreter of these tests, which is named by its path only; ``all``: by all functions."""
     (tmp_path / "job.py").write_text(SCRIPT)
     left_out = ("PYSPARK_PYTHON", "PYTHONPATH", "VIRTUAL_ENV")
     environment = {name: value for name, value in os.environ.items() if name not in left_out}

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
@@ -21,7 +22,7 @@ from snaprebuild.consume.record_export import exported_columns, make_export_dire
 from snaprebuild.consume.record_query import DamageMode, RecordIsolation, RecordQuery
 from snaprebuild.consume.record_source import open_record_source
 from snaprebuild.snapshots.run import Run as CommandRun
-from snaprebuild.spark import job, record_export
+from snaprebuild.spark import job, limited_reads, record_export
 from snaprebuild.spark.job import SparkEngine
 
 if TYPE_CHECKING:
@@ -122,9 +123,58 @@ def test_objects(spark: SparkSession, faulty: FaultyStore, tmp_path: Path) -> No
     assert run.exit_code == 1
     assert manifest_of(tmp_path / "there") == manifest_of(tmp_path / "here")
     assert rows_of(tmp_path / "there") == rows_of(tmp_path / "here") != {}
-    refused = snaprebuild("inspect records", *line, *SPARK, "--out", tmp_path / "limited", "--set", "max_requests=1000")
-    assert (refused.exit_code, "cannot share them" in refused.stderr) == (2, True)
-    assert not (tmp_path / "limited").exists()
+
+
+@pytest.mark.parametrize("kind", ["max_requests", "max_read_bytes"])
+def test_limits(spark: SparkSession, faulty: FaultyStore, tmp_path: Path, kind: str) -> None:
+    """What this process needs is enough. With less, tasks use nearly all of it, and never more."""
+    logs = MIXED / "logs"
+    faulty.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
+    line = ("s3://b/logs", "--s3-endpoint-url", faulty.endpoint, "--set", "s3_path_style=true")
+
+    def used() -> int:
+        if kind == "max_requests":
+            return len(faulty.seen)
+        return sum(bytes_of(*request, faulty) for request in faulty.seen)
+
+    exported(tmp_path / "here", *line)
+    needed = used()
+    faulty.seen.clear()
+    exported(tmp_path / "enough", *line, *SPARK, "--set", f"{kind}={needed}")
+    assert used() == needed
+    assert manifest_of(tmp_path / "enough") == manifest_of(tmp_path / "here")
+    assert rows_of(tmp_path / "enough") == rows_of(tmp_path / "here")
+    for limit in (needed - 1, needed * 2 // 3):
+        faulty.seen.clear()
+        out = tmp_path / str(limit)
+        run = exported(out, *line, *SPARK, "--set", f"{kind}={limit}")
+        assert (run.exit_code, f"limit of {kind} {limit} is used up" in run.stderr) == (3, True)
+        assert 0.9 * limit <= used() <= limit
+        assert rows_of(out).items() < rows_of(tmp_path / "here").items()
+
+
+def bytes_of(method: str, path: str, headers: dict[str, str], store: FaultyStore) -> int:
+    """Bytes of an object that a request asks for."""
+    if method != "GET" or "?" in path:
+        return 0
+    size = len(store.objects.get(unquote(path).lstrip("/"), b""))
+    if "range" not in headers:
+        return size
+    first, last = headers["range"].removeprefix("bytes=").split("-")
+    return min(int(last) + 1, size) - int(first)
+
+
+def test_a_session_of_connect_keeps_no_limits(
+    spark: SparkSession, faulty: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client may run a job twice."""
+    monkeypatch.setattr(limited_reads, "is_remote", lambda _: True)
+    logs = MIXED / "logs"
+    faulty.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
+    line = ("s3://b/logs", "--s3-endpoint-url", faulty.endpoint, "--set", "s3_path_style=true")
+    run = exported(tmp_path / "out", *line, *SPARK, "--set", "max_requests=1000")
+    assert (run.exit_code, "cannot be kept with Spark Connect" in run.stderr) == (2, True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_progress_is_that_of_the_bytes_of_segments(spark: SparkSession, tmp_path: Path) -> None:
@@ -146,7 +196,7 @@ def test_progress_is_that_of_the_bytes_of_segments(spark: SparkSession, tmp_path
 def test_a_directory_that_the_driver_does_not_see(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool
 ) -> None:
-    """What executors write on disks of their own is no export; without the directory they write nothing."""
+    """Files that executors write on disks of their own are no export; without the directory they write nothing."""
     elsewhere = tmp_path / "elsewhere"
     if is_there:
         elsewhere.mkdir()
@@ -186,7 +236,7 @@ def test_mistakes(options: tuple[str, ...], message: str, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one process writes."""
+    """The export that one process writes."""
     out = tmp_path_factory.mktemp("own") / "out"
     assert exported(out, MIXED).exit_code == 1
     return out

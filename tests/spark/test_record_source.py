@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import inspect
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 import spark_filters
+from command import run_process
 from manifests import FIXTURES, REPOSITORY
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -210,7 +212,8 @@ def test_a_task_needs_the_directory_of_the_driver(tmp_path: Path, place: str, mo
 
 
 def test_a_timestamp_counts_before_offsets() -> None:
-    """As in Spark's Kafka source: one for all partitions, then those of each partition, then offsets, which are not even looked at."""
+    """Spark's Kafka source has this order: one for all partitions, then those of each partition, then offsets, which are not even
+    looked at."""
     rows = [row for row in own(MIXED) if row["topic"] == "logappend"]
     milliseconds = [int(row["timestamp"].timestamp() * 1000) for row in rows]
     early, late = milliseconds[len(rows) // 3], milliseconds[len(rows) * 2 // 3]
@@ -311,6 +314,52 @@ def test_a_rate_is_shared_by_few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(reader_of(MIXED).partitions()) > packing.RATED_TASKS
     tasks = reader_of(MIXED, maxReadRate="4000000000").partitions()
     assert [task.value.limits.bytes_per_second for task in tasks] == [4_000_000_000 // packing.RATED_TASKS] * packing.RATED_TASKS
+
+
+ATTEMPTS = """
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader
+
+class Reader(DataSourceReader):
+    def read(self, partition):
+        from snaprebuild.spark.task_services import attempts_of_task
+        yield (attempts_of_task(),)
+
+class Attempts(DataSource):
+    def schema(self):
+        return "attempts int"
+
+    def reader(self, schema):
+        return Reader()
+
+settings = {"spark.ui.enabled": "false", "spark.speculation": "TRUE"}
+session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+session.dataSource.register(Attempts)
+print(session.read.format("Attempts").load().collect())
+"""
+
+
+@pytest.mark.spark
+def test_a_second_attempt_has_its_share_of_a_rate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With speculation it may read while the first one does. A task learns of the setting of its session from Spark."""
+    (tmp_path / "attempts.py").write_text(ATTEMPTS)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    run = run_process(sys.executable, tmp_path / "attempts.py", cwd=REPOSITORY, env=environment, timeout=600)
+    assert run.stdout == "[Row(attempts=2)]\n", run.stderr
+    rates: list[int | None] = []
+
+    class Watched(RunLimits):
+        def wait_to_read(self, count: int) -> None:
+            rates.append(self.io.bytes_per_second)
+
+    monkeypatch.setattr(record_tasks, "RunLimits", Watched)
+    reader = reader_of(MIXED, numPartitions="1", maxReadRate="4000000000")
+    (task,) = reader.partitions()
+    for attempts in (1, 2):
+        monkeypatch.setattr(record_tasks, "attempts_of_task", lambda attempts=attempts: attempts)
+        rates.clear()
+        assert list(reader.read(task))
+        assert set(rates) == {4_000_000_000 // attempts}
 
 
 @pytest.mark.parametrize("name", record_options.REFUSED)

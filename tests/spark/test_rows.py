@@ -32,7 +32,7 @@ pytestmark = pytest.mark.full
 
 
 def through_arrow(rows: list[summary_rows.Row], batch_rows: int = 1000) -> list[pa.RecordBatch]:
-    """As Spark hands them on: serialised, and in batches of any size."""
+    """Rows as Spark hands them on: serialised, and in batches of any size."""
     table = pa.Table.from_batches([table_of(rows)])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
@@ -143,7 +143,7 @@ def test_every_error_of_the_formats(kind: type[FormatError]) -> None:
 
 
 def test_values_in_errors_become_text() -> None:
-    """As where errors cross between processes."""
+    """Values become text where errors cross between processes."""
     error = BadChecksumError("checksum", expected=b"\x01", found=[2])
     ((_, _, found),) = outcomes(through_arrow(list(rows_of_error(0, 0, 0, error))))
     assert str(found) == str(error)

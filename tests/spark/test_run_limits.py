@@ -1,4 +1,4 @@
-"""What is reckoned before a job is begun: that its segments fit into what is left of the limits of its run."""
+"""The estimate before a job begins: whether its segments fit into the rest of the limits of its run."""
 
 import random
 import secrets

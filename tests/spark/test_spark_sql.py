@@ -75,7 +75,7 @@ CONDITIONS = (
     "NOT (topic = 'plain') AND segment_base_offset > 500 AND is_control",
     "topic <=> 'deleted' AND coordinator_epoch IS NOT NULL AND last_offset <> 3",
 )
-"""Those of which Spark gives the reader all, none, or a part; ``test_pushed_filters.py`` asks each kind."""
+"""Conditions of which Spark gives the reader all, none, or a part; ``test_pushed_filters.py`` asks each kind."""
 
 
 @pytest.fixture

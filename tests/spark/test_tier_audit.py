@@ -143,6 +143,20 @@ def test_what_was_announced_suffices_and_less_does_not(store: FaultyStore, comma
         assert not any(path.endswith(".log") for _, path, _ in store.seen), "nothing was begun that could not be ended"
 
 
+def test_tasks_decode_records_within_the_limit(store: FaultyStore, spark: SparkSession, command: Command) -> None:
+    """What one process needs is enough, and the result of less is that of one process."""
+    line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--level", "records")
+    line = (*line, "--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint)
+    own = command(*line, "--jobs", "1")
+    needed = len(store.seen)
+    store.seen.clear()
+    assert reported(command(*line, *SPARK, "--set", f"max_requests={needed}")) == reported(own)
+    assert len(store.seen) == needed
+    limited = [command(*line, *engine, "--set", f"max_requests={needed - 1}") for engine in (("--jobs", "1"), SPARK)]
+    assert reported(limited[1]) == reported(limited[0])
+    assert "tier-limit" in {finding["code"] for finding in json.loads(limited[0].stdout)["findings"]}
+
+
 def test_turns_with_a_ledger(spark: SparkSession, command: Command, tmp_path: Path) -> None:
     """Executors read what is due, and the driver judges: the verdicts and proofs of turns in process, in one ledger."""
     line = ("tier", "audit", FIXTURES / "tiered-local" / "remote", *OPTIONS, "--jobs", "1")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_results import all_bytes, outcomes_of
-from log_dirs import batch, copy_of, make_log_dir, write_partition
+from engine_results import outcomes_of
+from log_dirs import all_bytes, batch, copy_of, make_log_dir, write_partition
 from manifests import FIXTURES
 from msgspec.structs import replace
 from plans import make_plan
@@ -133,7 +133,7 @@ def test_a_replay_that_goes_back_reads_more_in_its_task(tmp_path: Path) -> None:
 
 
 def test_progress_shows_what_is_read_first(tmp_path: Path) -> None:
-    """As in a run on one machine: what a replay may go back to is no work until it does."""
+    """On one machine it is the same: segments to which a replay may go back are no work until it does."""
     logs = make_log_dir(tmp_path / "logs")
     case = write_aged_log(14, logs / "t-0")
     request = RebuildRequest(

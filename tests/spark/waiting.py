@@ -6,7 +6,7 @@ from collections.abc import Callable
 __all__ = ["SECONDS_MAX", "wait_until"]
 
 SECONDS_MAX = 600
-"""Of anything that a test waits for."""
+"""Longest wait of a test."""
 
 
 def wait_until(holds: Callable[[], object], what: str) -> None:

@@ -96,7 +96,7 @@ class WithoutSpark:
         return found
 
     def _run_replays(self, work: job.Round, read: pa.Table) -> list[dict[str, Any]]:
-        """As ``job.SparkEngine``: partitions with many rows come back, and are replayed in chunks."""
+        """Replays like ``job.SparkEngine``: partitions with many rows come back, and are replayed in chunks."""
         whole = [row for number, each in work.sent_jobs().items() for row in rows_of_job(number, pickle.dumps(each))]
         sent = read.filter(pc.field("slot").is_null() | (pc.field("slot") != WITHHELD))
         results = self._mapped(
@@ -119,7 +119,7 @@ class WithoutSpark:
         return found
 
     def _run_chunks(self, jobs: dict[int, Job], plan: ChunkPlan, read: pa.Table) -> list[dict[str, Any]]:
-        """As ``chunks.run_replays``."""
+        """Replays in chunks like ``chunks.run_replays``."""
         self.chunks += len(plan.pieces) - len(jobs)
         sent = {number: pickle.dumps(each) for number, each in plan.divisions.items()}
         before = plan.composed_pieces()

@@ -73,7 +73,8 @@ def unread(place: Path) -> Path:
 
 
 class Cell(NamedTuple):
-    """What a command answers: words of its first line, its exit code, the verb of the next command or an advice (None for none)."""
+    """The answer of a command: words of its first line, its exit code, the verb of the next command or an advice (None for
+    none)."""
 
     first: str
     exit_code: int
@@ -189,7 +190,7 @@ def test_whether_the_broker_starts(row: Row, tmp_path: Path, *, is_closed: bool)
 
 @pytest.mark.parametrize("has_index", [True, False])
 def test_what_a_rebuild_frees_only_after_the_next_start(has_index: bool, tmp_path: Path) -> None:
-    """Of `orders-0` `plan` writes nothing as long as the start removes it again; the other partitions are rebuilt."""
+    """For `orders-0` `plan` writes nothing as long as the start removes it again; the other partitions are rebuilt."""
     node = Path(shutil.copytree(NODE, tmp_path / "node"))
     for directory in node.glob("orders-*"):
         remove_snapshots(directory)

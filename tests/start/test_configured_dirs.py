@@ -127,7 +127,7 @@ def test_a_malformed_meta_properties_by_release_and_place(tmp_path: Path, releas
 def test_meta_properties_of_a_second_directory_with_zookeeper(
     tmp_path: Path, contents: str | None, release: str, line: str | None
 ) -> None:
-    """As real brokers of both releases did (``tests/broker/test_whole_brokers.py``)."""
+    """Real brokers of both releases behaved so (``tests/broker/test_whole_brokers.py``)."""
     first, second = made(tmp_path, kraft=False).parent, tmp_path / "d2"
     (first / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=5L6g3nShT-eMCtK--X86sw\n")
     second.mkdir()

@@ -1,4 +1,5 @@
-"""What a broker does with a partition, a future copy or a log directory that is there twice, and the healthy forms next to these."""
+"""The start of a broker with a partition, a future copy or a log directory that is there twice, and the healthy forms next to
+these."""
 
 import shutil
 from pathlib import Path

@@ -28,12 +28,12 @@ HARNESS_ZOOKEEPER = {"broker.id": "1", "zookeeper.connect": "127.0.0.1:2181"}
 SHORTER = (FateKind.EMPTIED, FateKind.RECORDS_CUT, FateKind.END_LOST, FateKind.CATCHES_UP)
 
 DELETED_LINE, SET_ASIDE_LINE = "Deleting stray partition", "has been marked as stray"
-"""What Kafka logs when it deletes a stray, and when it sets one aside."""
+"""Lines that Kafka logs when it deletes a stray, and when it sets one aside."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What can be compared.
+    """The parts of a fate that can be compared.
 
     Attributes:
         broker: starts, exits, exits-once.
@@ -114,7 +114,7 @@ def _begins_with_an_epoch(logs: list[Path], epochs: list[list[int]]) -> bool:
 
 
 def _last_epoch(directory: Path) -> int:
-    """Of the last batch that is whole."""
+    """Leader epoch of the last whole batch."""
     data = max(path for path in directory.glob("*.log") if path.stat().st_size).read_bytes()
     return next((epoch for _, epoch in reversed(_batches(data))), -1)
 
@@ -162,7 +162,7 @@ def _reached(root: Path, topic_partition: str) -> int:
 
 
 def _checkpointed_end(partition: Path) -> int:
-    """What the recovery point and the high watermark say; 0 without them."""
+    """The highest of recovery point and high watermark; 0 without them."""
     topic, _, number = partition.name.rpartition("-")
     ends = [0]
     for name in ("recovery-point", "replication"):
@@ -178,7 +178,7 @@ def _is_emptied(partition: ByKafka, directory: Path) -> bool:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is read of a state once, for all releases."""
+    """Facts that are read of a state once, for all releases."""
 
     log_dirs: list[ListedLogDir]
     partitions: list[PartitionFacts]

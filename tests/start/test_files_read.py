@@ -17,7 +17,7 @@ from start_states.building import log_dir
 CHECKPOINTS = ("recovery-point", "replication", "log-start", "cleaner")
 OF_BROKER = ("meta.properties", ".kafka_cleanshutdown", *(f"{name}-offset-checkpoint" for name in CHECKPOINTS))
 FACTS = {"partition.metadata": 1, "leader-epoch-checkpoint": 1, ".index": 1}
-"""What decides the start, besides the end of the last segment: each is read once."""
+"""Files that decide the start, besides the end of the last segment: each is read once."""
 
 EXPECTED: dict[str, dict[str, int]] = {
     "scan": {**FACTS, ".snapshot": 3, ".log": 1},

@@ -75,7 +75,7 @@ def test_install_itself_writes_what_a_start_would_forget(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("verb", ["rebuild", "before-start", "stage", "install", "rebuild --topic mixed", "stage --topic mixed"])
 def test_no_command_is_greener(verb: str, tmp_path: Path) -> None:
-    """What it leaves behind is judged by `scan` of what it was asked for, or of everything where a broker starts next."""
+    """The state after it is judged by `scan` of the same selection, or of everything where a broker starts next."""
     logs = log_dir(tmp_path)
     name, *options = verb.split()
     if name in ("stage", "install"):
@@ -91,7 +91,7 @@ def test_no_command_is_greener(verb: str, tmp_path: Path) -> None:
 
 
 def test_what_is_never_uploaded_has_no_exit_code(tmp_path: Path) -> None:
-    """As in `scan`: nothing is written next to a compacted log, so that an alarm would never end."""
+    """The rule is that of `scan`: nothing is written next to a compacted log, so that an alarm would never end."""
     logs = log_dir(tmp_path)
     (logs / "cleaner-offset-checkpoint").write_text(f"0\n1\nplain 0 {LOG_END}\n")
     assert snaprebuild("stage", logs, "--to", tmp_path / "staged").exit_code == 0

@@ -24,7 +24,7 @@ FIRST_LINES = {
     "stage": f"Dry run: nothing was written; {NOTHING_TO_REBUILD}",
     "before-start": NONE_MISSING,
 }
-"""What the first line begins with, by command."""
+"""Beginning of the first line, by command."""
 
 NOT_STARTED = "No partition is here: this broker has not started yet."
 NOTES = {

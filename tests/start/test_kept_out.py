@@ -153,7 +153,7 @@ def test_a_left_over_name_stays_where_nothing_is_written(verb: str, tmp_path: Pa
 def test_our_own_lock_is_no_broker_for_a_left_over_name(
     form: Callable[[Path], Path], tmp_path: Path, *, stays: bool, is_held: bool
 ) -> None:
-    """As in an install, which holds all log directories before it looks for left-over names."""
+    """An install holds all log directories before it looks for left-over names."""
     directory = form(tmp_path)
     left = directory / f"{snapshot_name(10)}.tmp"
     left.hardlink_to(directory / snapshot_name(10))

@@ -39,7 +39,7 @@ def without_snapshots(state: StartState, root: Path) -> Path:
     ],
 )
 def test_a_plan_counts_what_a_start_keeps(state: StartState, release: str, tmp_path: Path) -> None:
-    """Of each state in which the snapshots between segments are missing. What is left out for another reason is kept or not."""
+    """Each state begins without the snapshots between segments. Boundaries left out for another reason are kept or not."""
     properties = without_snapshots(state, tmp_path)
     plan = in_json("plan", "--server-properties", properties, "--kafka-release", release, *AS_OF)
     if not plan.stdout:

@@ -1,4 +1,4 @@
-"""What `verify` reads of the log shows fates that `scan` cannot see. Expected values: what Kafka's classes did with the states of
+"""Fates that `verify` sees in the log and `scan` cannot. Expected values: the results of Kafka's classes for the states of
 ``tests/support/start_states`` (``tests/broker/start_fates.toml``)."""
 
 from pathlib import Path

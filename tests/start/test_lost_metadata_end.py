@@ -11,6 +11,7 @@ import pytest
 from command import in_json, snaprebuild
 from log_dirs import batch_positions
 from manifests import FIXTURES
+from metadata_dirs import newest_segment, torn
 
 METADATA = "__cluster_metadata-0"
 NODE = FIXTURES / "kraft-cluster3" / "node1"
@@ -19,18 +20,9 @@ NODE = FIXTURES / "kraft-cluster3" / "node1"
 END = 348
 
 
-def newest_segment(node: Path) -> Path:
-    return max((node / METADATA).glob("*.log"))
-
-
 def cut_at_a_batch(node: Path) -> None:
     log = newest_segment(node)
     os.truncate(log, batch_positions(log)[-2])
-
-
-def torn(node: Path) -> None:
-    log = newest_segment(node)
-    os.truncate(log, log.stat().st_size - 20)
 
 
 def killed(node: Path) -> None:
@@ -38,7 +30,7 @@ def killed(node: Path) -> None:
 
 
 def killed_and_torn(node: Path) -> None:
-    """What a broker that was killed had not flushed is gone, whichever files reached the disk before."""
+    """The broker was killed: unflushed bytes are gone, whichever files reached the disk before."""
     killed(node)
     torn(node)
 

@@ -16,8 +16,8 @@ SEVERE = ("verify", "plan", "rebuild", "stage", "before-start")
 """Commands that are about the broker: damage of its start has exit code 4, or 3 where something would be written, or 5."""
 
 RECORDS_GONE = {"emptied", "records-cut", "end-lost", "catches-up"}
-"""What ``follower plan`` reads of a leader: its log and its offsets, and nothing else that decides a start. ``inspect`` shows what a log
-holds, and what it lost is in none of its answers."""
+"""Fates that ``follower plan`` does not see: of a leader it reads the log and its offsets, and nothing else that decides a start.
+``inspect`` shows the present records; lost ones are in none of its answers."""
 
 INSPECT = (("inspect transactions",), ("inspect explain", "--producer-id", "1"))
 ALL_CLEAR = re.compile(r"\b(healthy|valid|all is well|nothing (hangs|is wrong|to do))\b", re.IGNORECASE)
@@ -37,7 +37,7 @@ def release_of(state: StartState) -> tuple[str, str]:
 
 
 def exit_code(verb: str, base: Path, state: StartState) -> int:
-    """Of a command that writes nothing."""
+    """Exit code of a command that writes nothing."""
     words: list[object] = [verb, "--server-properties", base / "server.properties"]
     if verb != "cluster source":
         words += release_of(state)

@@ -1,4 +1,5 @@
-"""What keeps a broker from being held down by mistake: the file that switches all checks off, and the units, charts and images we ship."""
+"""Guards against holding a broker down by mistake: the file that switches all checks off, and the units, charts and images we
+ship."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _upgraded_format(directory: Path) -> None:
 
 
 def _cut_transaction_index(directory: Path) -> None:
-    """What is less than an entry is ignored, and a first byte above 127 passes."""
+    """A rest shorter than an entry is ignored, and a first byte above 127 passes."""
     (directory / f"{10:020d}.txnindex").write_bytes(b"\xff" + struct.pack(">bqqqq", 0, 7, 11, 12, 11) + bytes(20))
 
 
@@ -181,7 +181,7 @@ def test_a_log_that_ends_below_its_start(tmp_path: Path) -> None:
 
 
 def test_a_crash_after_all_records_were_deleted_is_a_note(tmp_path: Path) -> None:
-    """What was not flushed is below the log start, which is the high watermark."""
+    """Unflushed bytes are below the log start, which is the high watermark."""
     directory = made(tmp_path, clean=False)
     cut(last_segment(directory), len(batch(20)) * 4)
     (directory.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 30\n")

@@ -1,4 +1,4 @@
-"""What `scan` reports about snapshots that the next start removes or empties, `verify` and `before-start` report, too."""
+"""Snapshots that the next start removes or empties: `verify` and `before-start` report them if `scan` does."""
 
 from pathlib import Path
 

@@ -198,7 +198,7 @@ def test_one_kind_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_a_transaction_index_that_cannot_be_read(tmp_path: Path) -> None:
-    """What is in it may end the start."""
+    """Its contents may end the start."""
     node = Path(shutil.copytree(FIXTURES / "follower-lost-state" / "node2", tmp_path / "node"))
     with refused(max((node / "payments-0").glob("*.txnindex")), errno.EACCES, []):
         run = check("scan", (node,), tmp_path)

@@ -1,4 +1,4 @@
-"""What each command answers for each state of a directory, and for the forms of health: first line, exit code, next command.
+"""The answer of each command for each state of a directory, and for the forms of health: first line, exit code, next command.
 
 The property that holds for all of them: no command is greener than what another one proves from the same files.
 """
@@ -20,7 +20,7 @@ RELEASE = ("--kafka-release", "4.3.1")
 
 
 def _nothing(directory: Path) -> None:
-    """As the broker left it."""
+    """Leaves the directory as the broker left it."""
 
 
 def _lost_end(directory: Path) -> None:
@@ -150,7 +150,7 @@ STATES: dict[str, tuple[Change, str, int, bool]] = {
     "no node id": (_meta_without_node_id, f"{NO_START}meta.properties has no node id.", 4, True),
     "foreign directory": (_foreign_directory, f"{NO_START}a directory that is no partition (backup).", 4, True),
 }
-"""What is done to the directory; the first line; the exit code; whether ``--fail-closed`` holds the broker."""
+"""A change of the directory; the first line; the exit code; whether ``--fail-closed`` holds the broker."""
 
 
 def started(directory: Path, *options: str) -> bool:
@@ -249,7 +249,8 @@ def test_the_first_line_is_that_of_the_fate(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("state", [*KEPT_OUT, *WRITTEN_ALL_THE_SAME])
 def test_the_other_verbs_that_write_leave_it_out_too(tmp_path: Path, state: str) -> None:
-    """What was staged while all was well is not installed. ``before-start`` writes nothing there, and begins with the fate."""
+    """Files that were staged while all was well are not installed. ``before-start`` writes nothing there, and begins with the
+    fate."""
     change, first, code, _ = STATES[state]
     directory = made(tmp_path)
     (directory / snapshot_name(10)).unlink()

@@ -1,4 +1,4 @@
-"""What is believed of a disk that calls itself rotating, in trees like those of the kernel."""
+"""Disks that call themselves rotating, in trees like those of the kernel: some are believed."""
 
 import os
 from pathlib import Path
@@ -57,7 +57,7 @@ def stacked(sys: Path, minor: int, *below: Path) -> Path:
     ],
 )
 def test_what_is_believed(reported: dict[str, object], expected: bool, tmp_path: Path) -> None:
-    """Of a disk and of its partition, which has no queue of its own."""
+    """The answer holds for a disk and for its partition, which has no queue of its own."""
     disk(tmp_path, 0, **reported)  # type: ignore[arg-type]
     assert [is_rotational(os.makedev(8, minor), tmp_path) for minor in (0, 1)] == [expected, expected]
 

@@ -1,4 +1,4 @@
-"""What the client of Kafka says where no one answers, or where it does not take its settings.
+"""Errors of Kafka's client where no one answers, or where it does not take its settings.
 
 What it does next to a broker: ``tests/broker/test_produced_records.py``.
 """

@@ -97,7 +97,7 @@ def test_nothing_is_fetched_behind_the_place_where_the_reader_stops() -> None:
 
 
 def test_a_reader_that_goes_forward_takes_few_buffers() -> None:
-    """As many as it may hold ranges."""
+    """There is one for each range that it may hold."""
     buffers: dict[int, object] = {}
     with opened([], buffers) as source:
         found = b"".join(read(source, position, 40) for position in range(0, SIZE, 40))

@@ -1,4 +1,5 @@
-"""What was not in the page cache is not there afterwards, and what was there stays: asked of the kernel, on a file system of a disk."""
+"""Pages that were not in the cache are not there afterwards, and the others stay: asked of the kernel, on a file system of a
+disk."""
 
 import contextlib
 import errno

@@ -182,7 +182,7 @@ def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("ending", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
 def test_a_file_that_is_deleted_where_listings_have_no_kinds(ending: str, tmp_path: Path) -> None:
-    """As on XFS without ``ftype``: the kind of each file is asked for. A file that is gone by then is no irregular one."""
+    """XFS without ``ftype`` does this: the kind of each file is asked for. A file that is gone by then is no irregular one."""
     stem = f"{5:020d}"
     touch(tmp_path / "t-0", f"{stem}.log")
     gone = mock.Mock(**{"is_file.return_value": False, "is_dir.return_value": False, "stat.side_effect": FileNotFoundError})

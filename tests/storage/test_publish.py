@@ -187,7 +187,7 @@ def test_owner_and_mode_stand_before_the_first_byte(tmp_path):
 def test_an_owner_that_cannot_be_kept_is_refused_before_a_byte_is_written(tmp_path, code, monkeypatch):
     calls = failing(fchown=code)
     monkeypatch.setattr(type(calls), "write", lambda *_: pytest.fail("not a byte"), raising=False)
-    with pytest.raises(RefusedError, match="cannot be given the segment's owner 999999, group 999999, mode 0644"):
+    with pytest.raises(RefusedError, match="cannot be given its owner 999999, group 999999, mode 0644"):
         create(tmp_path, owner=Ownership(999999, 999999, 0o644), calls=calls)
     assert os.listdir(tmp_path) == []
 

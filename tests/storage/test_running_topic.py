@@ -83,7 +83,7 @@ def recorded() -> dict[int, list[Record]]:
 
 
 def same(logs: RemoteLogs) -> object:
-    """What a fold has, but the cluster, which has no name here, and how many partitions the topic has, which a cluster shows."""
+    """A fold without the cluster, which has no name here, and without the number of partitions, which a cluster shows."""
     return dataclasses.replace(logs, cluster_id=None, _count=None)
 
 

@@ -78,7 +78,7 @@ def test_a_read_that_always_fails(faulty: FaultyStore, fault: str, reported: str
 
 
 def test_an_answer_of_unknown_length(faulty: FaultyStore) -> None:
-    """As proxies give them that send an answer in chunks: what breaks off would look whole."""
+    """Proxies that send an answer in chunks give these: a broken one would look whole."""
     faulty.objects["bucket/log"] = bytes(100)
     store = store_of(faulty)
     was = store.open_bytes("s3://bucket/log").identity
@@ -174,7 +174,7 @@ def test_a_create_that_fails_once_at_most(faulty: FaultyStore, fault: str) -> No
 
 
 def test_an_object_is_read_back_where_the_answer_proves_nothing(faulty: FaultyStore) -> None:
-    """As of objects that are encrypted with a key of their own; a checksum in the answer is as good as an ETag."""
+    """Objects that are encrypted with a key of their own are such a case; a checksum in the answer is as good as an ETag."""
     faulty.proves_puts = False
     create(faulty)
     assert faulty.methods() == ["PUT", "GET"]

@@ -1,4 +1,4 @@
-"""What a bucket does with its objects, and what no listing shows: answers of S3 as the SDK parses them, and a real store."""
+"""Rules of a bucket that no listing shows: answers of S3 as the SDK parses them, and a real store."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -124,6 +124,19 @@ def test_every_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.replication_rules == (
         ReplicationRule(rule_id="r", prefix="tier/", destination="arn:aws:s3:::copy", replicates_deletes=False),
     )
+
+
+@pytest.mark.parametrize(
+    ("default", "retention"),
+    [({"Days": 30}, "30 days"), ({"Days": 30, "Years": 0}, "30 days"), ({"Days": 0, "Years": 2}, "2 years"), ({}, None)],
+)
+def test_a_lock_of_a_store_that_answers_both_units(
+    monkeypatch: pytest.MonkeyPatch, default: dict[str, int], retention: str | None
+) -> None:
+    """S3 answers one of them, and the server of moto 0 for the other one."""
+    lock = {"ObjectLockEnabled": "Enabled", "Rule": {"DefaultRetention": {"Mode": "GOVERNANCE", **default}}}
+    bucket, _ = bucket_of(monkeypatch, get_object_lock_configuration={"ObjectLockConfiguration": lock})
+    assert bucket.settings().object_lock == ObjectLock(lock_mode="GOVERNANCE", lock_retention=retention)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_listing_that_does_not_ascend(faulty: FaultyStore) -> None:
 
 
 def test_what_a_directory_is(faulty: FaultyStore) -> None:
-    """As on a file system: by its name and what is in it; the broker's cache of remote indexes holds nothing of ours."""
+    """Its name and contents decide, like on a file system; the broker's cache of remote indexes holds nothing of ours."""
     log = f"{0:020d}.log"
     names = [f"t-0/{log}", f"t-0/sub-1/{log}", f"data-1/t-1/{log}", "data-1/meta.properties", "empty-3/", f"t-0.x/t-9/{log}"]
     names += [f"remote-log-index-cache/t-5/{log}", "t-2/unknown", "t-2/t-6/leader-epoch-checkpoint", "t-10/0.snapshot"]

@@ -116,7 +116,7 @@ def test_an_index_that_cannot_be_read_is_no_hint(kind: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("is_append", [True, False])
 def test_times_that_change_before_the_size(is_append: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the middle of an append of a broker. If the size stays, it is a change of what was read."""
+    """A broker's append shows this in the middle. If the size stays, the bytes that were read have changed."""
     path, pauses = tmp_path / "00000000000000000000.log", []
     path.write_bytes(bytes(100))
 

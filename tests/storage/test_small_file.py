@@ -12,12 +12,22 @@ from open_files import nothing_left_open
 from sentences import REPLACES_ONLY_ITS_OWN
 
 from snaprebuild.errors import ReadFailedError, RefusedError, WriteFailedError
-from snaprebuild.storage.local import document_file, regular_file
+from snaprebuild.storage.local import document_file, regular_file, write_checks
 from snaprebuild.storage.local.directories import make_directories
-from snaprebuild.storage.local.document_file import check_place, write_text_file
+from snaprebuild.storage.local.document_file import check_document, check_place, write_text_file
 from snaprebuild.storage.local.regular_file import open_named_file, read_small_file
 
 OLDER = '{\n "schema": "snaprebuild.saved-plan/1",\n "more": "than the new one"\n}\n'
+
+
+@pytest.mark.parametrize("kind", ["receipt", "tier-undo", "metadata-undo", "follower-undo", "audit-ledger", "staged-plan"])
+def test_what_a_later_command_needs_is_not_replaced(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    content = f'{{"schema":"snaprebuild.{kind}/3"}}\n'
+    path.write_text(content)
+    with pytest.raises(RefusedError, match=f"is not replaced: a later command needs this file .{kind}."):
+        write_text_file(str(path), ["new\n"])
+    assert path.read_text() == content
 
 
 @pytest.mark.parametrize("content", ["", '{"schema": "other"}'])
@@ -64,7 +74,7 @@ def test_a_name_without_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_dots_after_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written is what was checked: the kernel would follow the link first."""
+    """The path that is written is the one that was checked: the kernel would follow the link first."""
     (tmp_path / "other" / "below").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "other" / "below")
     (tmp_path / "plan.json").write_text("foreign")
@@ -160,3 +170,32 @@ def test_what_is_no_file(kind: str, tmp_path: Path) -> None:
     with nothing_left_open(tmp_path), pytest.raises(ReadFailedError) as caught:
         read_small_file(str(path))
     assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize("name", ["report.json", "n" * 250])
+def test_a_check_before_the_work_changes_nothing(name: str, tmp_path: Path) -> None:
+    """And what it lets through can be written, also with a name that has no room for a temporary one."""
+    path = tmp_path / name
+    check_document(str(path), replaces=True)
+    assert not list(tmp_path.iterdir())
+    write_text_file(str(path), [OLDER])
+    before = path.stat()
+    check_document(str(path), replaces=True)
+    assert path.stat() == before
+    with pytest.raises(RefusedError, match="already exists"):
+        check_document(str(path), replaces=False)
+
+
+def test_a_document_that_is_a_volume_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a blank" / "scan.json"
+    path.parent.mkdir()
+    path.write_text(OLDER)
+    mounts = tmp_path / "mountinfo"
+    shown = str(path).replace(" ", "\\040")
+    mounts.write_text(
+        f"36 35 98:0 / / rw,noatime - ext4 /dev/root rw\n37 36 98:0 /a {shown} rw,noatime master:1 - ext4 /dev/root rw\n"
+    )
+    monkeypatch.setattr(write_checks, "MOUNTS", str(mounts))
+    with pytest.raises(WriteFailedError, match="is a mount of its own") as caught:
+        check_document(str(path), replaces=True)
+    assert caught.value.errno == errno.EBUSY

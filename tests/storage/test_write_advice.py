@@ -247,6 +247,6 @@ def test_a_refusal_of_the_owner_is_a_refusal(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(os, "fchown", refuse)
     monkeypatch.setattr(ProcessUser, "current", lambda: user(1001, 0))
-    text = f"cannot be given the segment's owner 1001, group 1001, mode 0644: Operation not permitted. {PROCESS_HAS}1001, gid 0: "
+    text = f"cannot be given its owner 1001, group 1001, mode 0644: Operation not permitted. {PROCESS_HAS}1001, gid 0: "
     with pytest.raises(RefusedError, match=text):
         _snapshot(tmp_path)

@@ -1,4 +1,4 @@
-"""What each command says of one partition: class and state at each boundary, by the functions that the commands call.
+"""The answers of each command about one partition: class and state at each boundary, by the functions that the commands call.
 
 A class is a claim about one boundary. So it must not depend on the command that is asked.
 """
@@ -58,7 +58,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Saying:
-    """What a command says of a boundary; entries are None where it does not show them."""
+    """The answer of a command about a boundary; entries are None where it does not show them."""
 
     snapshot_class: SnapshotClass
     entries: frozenset[object] | None

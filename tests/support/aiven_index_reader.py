@@ -1,4 +1,4 @@
-"""What Aiven's plugin reads of an index, from its documented rules alone: nothing of the code under test is used here.
+"""Reads an index like Aiven's plugin, from its documented rules alone: nothing of the code under test is used here.
 
 A default Jackson mapper reads the manifest: unknown keys are an error everywhere but in ``remoteLogSegmentMetadata``, and all five indexes
 need their key. An index is a range of ``.indexes``; where the manifest has an encryption it is 12 bytes of vector, ciphertext and tag.
@@ -84,7 +84,7 @@ def unpadded(private_key: bytes, data: bytes) -> bytes:
 
 
 def entries_sha256(snapshot: bytes) -> str:
-    """Of the entries sorted by producer id, as the fixture shows it; the file must be one that Kafka loads."""
+    """Checksum of the entries sorted by producer id, as the fixture shows it; the file must be one that Kafka loads."""
     version, checksum, count = struct.unpack_from(">hIi", snapshot)
     assert (version, len(snapshot)) == (1, 10 + ENTRY_BYTES * count)
     assert checksum == crcmod.predefined.mkCrcFun("crc-32c")(snapshot[6:])
@@ -93,5 +93,5 @@ def entries_sha256(snapshot: bytes) -> str:
 
 
 def reported(data: bytes | None) -> dict[str, Any] | None:
-    """As the fixture shows what the plugin read; None where it read none."""
+    """Size and checksum in the form of the fixture's report of the plugin; None where it read none."""
     return None if data is None else {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}

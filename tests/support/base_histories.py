@@ -84,7 +84,7 @@ class History:
         return self.broker.boundaries[self.deleted :]
 
     def live(self, offset: int) -> Entries:
-        """What the broker had there, without what it had forgotten."""
+        """The entries that the broker had there, without those that it had forgotten."""
         return self.broker.segments[self.broker.boundaries.index(offset)].live
 
     def whole(self, offset: int) -> Entries:
@@ -288,7 +288,7 @@ class Replays:
             first_wanted=0,
             written_by_us=base.ours,
         )
-        states = []
+        states: list[BoundaryState] = []
         for index in replay.begin():
             for summary in self.summaries[index]:
                 states += replay.take(index, summary)

@@ -42,7 +42,7 @@ class Event:
 
 @dataclass
 class Left:
-    """What a producer's entry still has of the base after some of its batches."""
+    """The part of the base that a producer's entry still has after some of its batches."""
 
     nothing_yet: bool = True
     batch: str = "kept"
@@ -116,8 +116,8 @@ class Rule:
         self.confirmed: dict[int, set[str]] = {producer: set() for producer in self.base}
         for producer, entry in self.base.items():
             self.by_events(entry, self.events.get(producer, []))
-        for entry in self.indexes:
-            self.by_index(entry)
+        for aborted in self.indexes:
+            self.by_index(aborted)
         self.valid = {at: found for at, found in sorted(self.snapshots.items()) if self.agrees(at, found)}
         for at, found in self.valid.items():
             self.by_snapshot(at, found)
@@ -320,7 +320,7 @@ class Rule:
         )
 
     def claims_at(self, at: int) -> set[int]:
-        """Those of them for which the base claims an open transaction that nothing confirms."""
+        """Producers for which the base claims an open transaction that nothing confirms."""
         return {
             producer
             for producer in self.open_at(at) & self.base.keys()
@@ -344,7 +344,7 @@ class Rule:
         return False
 
     def class_at(self, at: int) -> str:
-        """Of a log without damage."""
+        """The class at a boundary of a log without damage."""
         if self.refuted:
             return "EXACT_FROM_LOG_START"
         if self.claims_at(at):
@@ -359,7 +359,7 @@ def is_fresh(event: Event) -> bool:
 
 
 def as_loaded(entry: ProducerEntry) -> ProducerEntry:
-    """As a broker loads it."""
+    """The entry that a broker has after loading this one."""
     from msgspec.structs import replace
 
     return entry if entry.last_offset >= 0 else replace(entry, last_sequence=-1, last_offset=-1, offset_delta=0)

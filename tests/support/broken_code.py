@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def read_broken_codes(file: Path) -> tuple[BrokenCode, ...]:
 
 def function_codes(code: CodeType) -> dict[str, CodeType]:
     """The functions and methods of a module, or of a class, by their qualified names."""
-    found = {}
+    found: dict[str, CodeType] = {}
     for each in (constant for constant in code.co_consts if isinstance(constant, CodeType)):
         if "<locals>" not in each.co_qualname and "<" not in each.co_name:
             found |= {each.co_qualname: each} if inspect.CO_OPTIMIZED & each.co_flags else function_codes(each)
@@ -63,8 +64,10 @@ def broken(code: BrokenCode) -> Iterator[None]:
         function_codes(compile(each, str(file), "exec", dont_inherit=True)) for each in (text, text.replace(code.right, code.wrong))
     )
     functions: dict[str, FunctionType] = {}
+    found: Any
     for name in right:
-        function = inspect.unwrap(reduce(inspect.getattr_static, name.split("."), module))
+        found = reduce(inspect.getattr_static, name.split("."), module)
+        function = inspect.unwrap(found)
         if isinstance(function, FunctionType) and right[name] != wrong[name]:
             functions[name] = function
     assert functions, f"{code.name}: no function changes"

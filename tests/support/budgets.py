@@ -19,12 +19,12 @@ assert TIER in TIERS, f"TEST_TIER is {TIER!r}: expected one of {TIERS}"
 
 FACTORS = {"quick": 0.1, "full": 0.3, "night": 20.0}
 ROUNDS_MAX = 40
-"""Of a search that has to meet certain cases. Each round looks at other examples, so that the last one is hardly ever begun."""
+"""Rounds of a search that has to meet certain cases. Each looks at other examples, so that the last one is hardly ever begun."""
 
-_COMMON = {"deadline": None, "suppress_health_check": (HealthCheck.too_slow, HealthCheck.data_too_large)}
+_COMMON = settings(deadline=None, suppress_health_check=(HealthCheck.too_slow, HealthCheck.data_too_large))
+_STEADY = settings(_COMMON, derandomize=True, database=None)
 for _tier in TIERS:
-    _steady = {} if _tier == "night" else {"derandomize": True, "database": None}
-    settings.register_profile(_tier, max_examples=round(150 * FACTORS[_tier]), **_COMMON, **_steady)
+    settings.register_profile(_tier, _COMMON if _tier == "night" else _STEADY, max_examples=round(150 * FACTORS[_tier]))
 settings.load_profile(TIER)
 
 
@@ -34,9 +34,10 @@ def scaled(count: int) -> int:
 
 
 EXAMPLES = 60 if TIER == "quick" else scaled(300)
-"""Of a property of whole logs: enough that each kind of log is among them. In the quick tier this count notices each broken rule."""
+"""Examples of a property of whole logs: enough that each kind of log is among them. In the quick tier this count notices each
+broken rule."""
 FEWER_EXAMPLES = EXAMPLES // 3 if TIER == "quick" else EXAMPLES
-"""The same in a file that `broken_rule_runs` does not need."""
+"""Examples of such a property in a file that `broken_rule_runs` does not need."""
 
 
 def notices_broken_rules(test: Callable[..., None]) -> Callable[..., None]:
@@ -51,7 +52,7 @@ def by_turns(values: Iterable[object], every: int = 2, tier: str = "full") -> li
 
 
 def first_of(values: Iterable[object], tier: str = "full") -> list[object]:
-    """The same, but all except for the first one belong to it."""
+    """Leaves the first value in the tier of the test; the others belong to ``tier``."""
     (first, *others) = values
     return [first, *(pytest.param(each, marks=getattr(pytest.mark, tier)) for each in others)]
 

@@ -88,11 +88,11 @@ class Run:
         return found
 
     def actions(self, topic_partition: str) -> dict[int, str]:
-        """What a rebuild did, by boundary."""
+        """Actions of a rebuild, by boundary."""
         return {each["offset"]: each["action"] for each in self.partition(topic_partition)["boundaries"]}
 
     def verdicts(self, topic_partition: str) -> dict[int, str]:
-        """What a verification said, by offset."""
+        """Verdicts of a verification, by offset."""
         return {each["offset"]: each["comparison"]["status"] for each in self.partition(topic_partition)["snapshots"]}
 
     @property
@@ -115,7 +115,7 @@ def _command_of(application: typer.Typer) -> click.Command:
 
 @contextlib.contextmanager
 def _own_settings() -> Iterator[None]:
-    """What the entry point sets for its process is taken back."""
+    """Takes back the settings that the entry point makes for its process."""
     umask = os.umask(0o022)
     os.umask(umask)
     document_umask, on_sigterm = process_settings._caller.umask, signal.getsignal(signal.SIGTERM)
@@ -186,8 +186,8 @@ def run_process(*words: object, **options: Any) -> Run:
         words: the program and its arguments.
         options: of `subprocess.run`; the current directory is the repository and the time is limited unless they say otherwise.
     """
-    limits = {"cwd": REPOSITORY, "timeout": SECONDS_MAX}
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **limits | options)
+    options = {"cwd": REPOSITORY, "timeout": SECONDS_MAX, **options}
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, **options)
     assert "Traceback" not in done.stderr, done.stderr
     return Run(done.returncode, done.stdout, done.stderr)
 

@@ -36,7 +36,7 @@ def compiled(schema: dict[str, Any]) -> Check:
 
 
 class _Definitions:
-    """What ``$ref`` leads to, compiled when it is first needed: a definition may refer to itself."""
+    """The schemas that ``$ref`` names, compiled when they are first needed: a definition may refer to itself."""
 
     def __init__(self, schemas: dict[str, Any]) -> None:
         self._schemas = schemas

@@ -1,4 +1,4 @@
-"""What ``stats`` must say, counted batch by batch from the headers that the grammar reads: the reference of its columns."""
+"""The numbers of ``stats``, counted batch by batch from the headers that the grammar reads: the reference of its columns."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -142,7 +142,7 @@ def over_partitions(partitions: Sequence[Partition]) -> dict[int, dict[str, int]
 
 
 def totals_of(partitions: Sequence[Partition], as_of: int, expiration: int) -> dict[str, Any]:
-    """What the document says of these partitions together; but for ``read_bytes``, which depends on how they are read."""
+    """The document's numbers of these partitions together, without ``read_bytes``, which depends on how they are read."""
     headers = [header for partition in partitions for header in partition.headers]
     entries = [producer for partition in partitions for producer in partition.producers.values()]
     rows = over_partitions(partitions).values()

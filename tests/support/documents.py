@@ -22,7 +22,7 @@ def validator_of(verb: str) -> Draft202012Validator:
 
 @functools.cache
 def _follows(verb: str) -> Check:
-    """The same without reasons."""
+    """Checks whether a document follows the schema, without reasons."""
     return compiled(validator_of(verb).schema)
 
 

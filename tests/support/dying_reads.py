@@ -10,12 +10,12 @@ from snaprebuild.snapshots.engine.segment_reader import ReadTask, read_segment
 
 
 def die() -> None:
-    """What the kernel does when memory runs out."""
+    """Ends this process as the kernel does when memory runs out."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def dies_where_marked(task: ReadTask) -> tuple[SegmentSummary, ...]:
-    """Of a segment with marks next to it (``mark``). Each death uses one up."""
+    """Ends the process at a segment with marks next to it (``mark``). Each death uses one up."""
     for each in Path(task.path).parent.glob(f"{task.base_offset}.dies.*"):
         each.unlink()
         die()
@@ -29,7 +29,7 @@ def mark(directory: Path, base_offset: int, times: int) -> None:
 
 
 def dies_whatever_it_reads(task: ReadTask) -> tuple[SegmentSummary, ...]:
-    """Of every segment. Each try leaves a file."""
+    """Ends the process at every segment. Each try leaves a file."""
     (Path(task.path).parent / f"{time.monotonic_ns()}.tried").write_bytes(b"")
     die()
     return ()

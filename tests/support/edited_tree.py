@@ -172,7 +172,7 @@ class Place:
 
 
 def _is_kept(path: Path, reported: tuple[int, int, int]) -> bool:
-    """As it was, perhaps under the name of what was set aside."""
+    """Whether the file is unchanged, perhaps under the name of a file that was set aside."""
     with contextlib.suppress(OSError):
         if identity_of(path) == reported:
             return True

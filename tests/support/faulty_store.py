@@ -31,7 +31,7 @@ RESET = struct.pack("ii", 1, 0)
 
 
 HUGE_BYTES = 2_600_000_000
-"""Of an answer with the fault ``huge`` or ``drip``."""
+"""Size of an answer with the fault ``huge`` or ``drip``."""
 
 SHUTDOWN_LOOK_SECONDS = 0.005
 """How long a test waits at most until its store ends."""
@@ -94,7 +94,7 @@ class FaultyStore:
         return [headers["range"] for method, _, headers in self.seen if method == "GET" and "range" in headers]
 
     def methods(self) -> list[str]:
-        """Of all requests."""
+        """Methods of all requests."""
         return [method for method, _, _ in self.seen]
 
 
@@ -234,7 +234,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404)
             return
         headers = {"ETag": etag_of(data), "Last_Modified": "Sat, 21 Nov 2026 00:00:00 GMT", **self.store.metadata.get(name, {})}
-        self._answer(200, length=str(len(data)), **headers)
+        self._answer(200, b"", None, length=str(len(data)), **headers)
 
     def do_PUT(self) -> None:
         name, fault = self._begin()

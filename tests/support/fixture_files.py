@@ -15,7 +15,8 @@ CLUSTER_DISKS_READ = (CLUSTER / "node1", CLUSTER / "old" / "node2-killed")
 """The replicas of one partition hold the same batches. So only two disks are read file by file: a healthy one, and that of the broker
 that was killed. The second has indexes as they were allocated, and no mark of a clean stop."""
 REPLICATED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-"""What the other disks have alike. Their checkpoints, markers, ids, elections and files to be deleted are their own, and are read."""
+"""Files that the other disks share. Their checkpoints, markers, ids, elections and files to be deleted are their own, and are
+read."""
 
 
 def _is_read(path: Path) -> bool:

@@ -4,7 +4,6 @@ Topics are deleted and made again, leaders overlap, records are out of order or 
 and listings are short.
 """
 
-import base64
 import random
 import struct
 from collections.abc import Iterator
@@ -13,7 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from log_dirs import batch, record, write_partition
+from metadata_logs import uuid_bytes
 from remote_cache_model import DELETING, FINISHED, PARTITION_FINISHED, STARTED, CacheModel, ClusterModel, Partition
+from tiers import id_text
 
 from formats.metadata.cluster_metadata import ClusterMetadataRecord, MetadataRecordType, write_cluster_metadata_record
 from formats.partition.checkpoint_file import LeaderEpochEntry
@@ -44,21 +45,11 @@ LEADER_1_OF_1 = struct.pack(">hi", 0, 1) + 2 * (b"\x02" + struct.pack(">i", 1) +
 """``LeaderChangeMessage``: node 1 leads, and is the only voter."""
 
 
-def text_of(uuid: bytes) -> str:
-    """Kafka's text of an id."""
-    return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
-
-
-def bytes_of(text: str) -> bytes:
-    """The 16 bytes of an id."""
-    return base64.urlsafe_b64decode(text + "==")
-
-
 @cache
 def metadata_partition_of(partition: Partition) -> int:
     """The metadata partition with the records of a partition."""
     topic, topic_id, number = partition
-    return metadata_partition(TopicIdPartition(topic, bytes_of(topic_id), number), METADATA_PARTITIONS)
+    return metadata_partition(TopicIdPartition(topic, uuid_bytes(topic_id), number), METADATA_PARTITIONS)
 
 
 @dataclass(frozen=True)
@@ -92,13 +83,13 @@ class Event:
             cache.update(copied.segment, self.state)
 
     def encoded(self) -> RemoteLogRecord:
-        """As it is written."""
+        """The record that is written for it."""
         topic, topic_id, number = self.partition
-        place = TopicIdPartition(topic, bytes_of(topic_id), number)
+        place = TopicIdPartition(topic, uuid_bytes(topic_id), number)
         if self.copied is None:
             return PartitionDeletion(place, 1, self.at_ms, DeleteState(self.state))
         copied = self.copied
-        segment_id = RemoteSegmentId(place, bytes_of(copied.segment))
+        segment_id = RemoteSegmentId(place, uuid_bytes(copied.segment))
         if self.state != STARTED:
             return RemoteSegmentUpdate(segment_id, 1, self.at_ms, None, SegmentState(self.state))
         epochs = tuple(LeaderEpochEntry(epoch, start) for epoch, start in copied.epochs)
@@ -311,9 +302,9 @@ class GeneratedCluster:
         (to / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id={self.own.cluster_id}\n")
         records: list[tuple[int, MetadataRecordType, dict[str, object]]] = []
         for topic_id, (name, created_ms, removed_ms) in self.own.lives.items():
-            records.append((created_ms, MetadataRecordType.TOPIC, {"name": name, "topicId": bytes_of(topic_id)}))
+            records.append((created_ms, MetadataRecordType.TOPIC, {"name": name, "topicId": uuid_bytes(topic_id)}))
             if removed_ms is not None:
-                records.append((removed_ms, MetadataRecordType.REMOVE_TOPIC, {"topicId": bytes_of(topic_id)}))
+                records.append((removed_ms, MetadataRecordType.REMOVE_TOPIC, {"topicId": uuid_bytes(topic_id)}))
         records = sorted((each for each in records if each[0] <= self.image_ms), key=lambda each: each[0])
         data = batch(0, attributes=CONTROL, records=[record(LEADER_1_OF_1, key=struct.pack(">hh", 0, 2))], timestamp=START_MS)
         for offset, (at_ms, kind, message) in enumerate(records, 1):
@@ -336,8 +327,8 @@ def generated_cluster(seed: int) -> GeneratedCluster:
     """The store of a seed."""
     chosen = random.Random(seed)
     layout = chosen.choice(("local", "aiven"))
-    own = Cluster("own-" + text_of(chosen.randbytes(8)))
-    other = Cluster("other-" + text_of(chosen.randbytes(8))) if chosen.random() < 0.4 else None
+    own = Cluster("own-" + id_text(chosen.randbytes(8)))
+    other = Cluster("other-" + id_text(chosen.randbytes(8))) if chosen.random() < 0.4 else None
     copies: list[Copied] = []
     clock = START_MS
     for cluster in filter(None, (own, other)):
@@ -361,7 +352,7 @@ def generated_cluster(seed: int) -> GeneratedCluster:
 def _lives_of(cluster: Cluster, name: str, chosen: random.Random, clock: int, copies: list[Copied]) -> int:
     """One topic, which may be deleted and made again up to twice."""
     for _ in range(chosen.choice((1, 1, 2, 3))):
-        topic_id = text_of(chosen.randbytes(16))
+        topic_id = id_text(chosen.randbytes(16))
         created_ms = clock
         clock += 10
         for number in range(chosen.choice((1, 1, 2))):
@@ -396,7 +387,7 @@ def _copied(cluster: Cluster, partition: Partition, chosen: random.Random, clock
         line = chosen.choice(lines)
         before = [epoch for epoch, start in line if start <= at]
         inside = [(epoch, start) for epoch, start in line if at < start <= end]
-        copied = Copied(partition, text_of(chosen.randbytes(16)), at, end, ((before[-1], at), *inside), clock)
+        copied = Copied(partition, id_text(chosen.randbytes(16)), at, end, ((before[-1], at), *inside), clock)
         copies.append(copied)
         for state in range(chosen.choice((1, 2, 2, 2, 2, 2, 3, 4))):
             cluster.events.append(Event(partition, clock, copied, state))
@@ -408,9 +399,9 @@ def _copied(cluster: Cluster, partition: Partition, chosen: random.Random, clock
 def _strange(copied: Copied, chosen: random.Random) -> Copied:
     topic, topic_id, number = copied.partition
     if chosen.random() < 0.6:
-        topic_id = text_of(chosen.randbytes(16))
+        topic_id = id_text(chosen.randbytes(16))
     begun_ms = copied.begun_ms + chosen.choice((-1_000, 0, 1_000))
-    return Copied((topic, topic_id, number), text_of(chosen.randbytes(16)), copied.start, copied.end, copied.epochs, begun_ms)
+    return Copied((topic, topic_id, number), id_text(chosen.randbytes(16)), copied.start, copied.end, copied.epochs, begun_ms)
 
 
 def _disorder(cluster: Cluster, chosen: random.Random) -> None:

@@ -29,7 +29,7 @@ class MarkerRow:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a reader found. Two are equal when they found the same and ended in the same way."""
+    """Results of a reader. Two are equal when they found the same and ended in the same way."""
 
     headers: list[BatchHeader]
     positions: list[int]
@@ -49,7 +49,8 @@ class Reading:
     @property
     def end(self) -> tuple[TailKind, int, type[FormatError] | None]:
         """How the batches end, where, and the kind of error there."""
-        return self.tail.kind, self.tail.position_bytes, self.tail.error and type(self.tail.error)
+        error = self.tail.error
+        return self.tail.kind, self.tail.position_bytes, None if error is None else type(error)
 
 
 def read_fast(source: SegmentBytes, **options: object) -> Reading:
@@ -121,7 +122,7 @@ def _short(source: SegmentBytes, position: int) -> TruncatedError:
 
 
 def reference_headers(source: SegmentBytes) -> tuple[list[BatchHeader], list[int], Tail]:
-    """The same headers, positions and tail by the grammar, batch by batch: the reference for ``HeaderReader``."""
+    """Reads headers, positions and tail by the grammar, batch by batch: the reference for ``HeaderReader``."""
     headers: list[BatchHeader] = []
     positions: list[int] = []
     position = 0

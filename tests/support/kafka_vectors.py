@@ -18,5 +18,5 @@ STRAYS: dict[str, dict[str, Any]] = {scenario["name"]: scenario for scenario in 
 
 
 def entries_of(rows: Iterable[dict[str, int]]) -> list[ProducerEntry]:
-    """As JSON has them: the order of its fields is that of ``ProducerEntry``."""
+    """Entries from rows in JSON: the order of their fields is that of ``ProducerEntry``."""
     return [ProducerEntry(*row.values()) for row in rows]

@@ -59,7 +59,7 @@ def small_release(work: Path, name: str, command: str = COMMAND) -> Path:
 
 
 def library(name: str) -> bytes:
-    """What the file of that name in the tree has."""
+    """Contents of the file of that name in the tree."""
     return random.Random(name).randbytes(LIBRARY_SIZE)
 
 

@@ -18,7 +18,7 @@ from manifests import FIXTURES, PartitionFixture, partition_fixtures
 from formats.partition.producer_snapshot import ProducerEntry
 
 EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
-"""What every broker writes for no producers."""
+"""The file that every broker writes for no producers."""
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 ENTRY = struct.Struct(">qhiqiqiq")
@@ -67,12 +67,12 @@ def snapshot_bytes(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def entries_in(data: bytes) -> Entries:
-    """What a snapshot holds; no producer twice."""
+    """Entries of a snapshot; no producer twice."""
     return frozenset(entries_in_order(data))
 
 
 def entries_in_order(data: bytes) -> list[ProducerEntry]:
-    """The same as it is there."""
+    """Entries of a snapshot in the order of the file."""
     version, checksum, count = struct.unpack_from(">hIi", data)
     assert version == 1
     assert checksum == crc32c.crc32c(data[6:])
@@ -128,6 +128,11 @@ def files_below(root: Path) -> set[str]:
     """Paths of all files, relative."""
     paths = (path for path in root.rglob("*") if not path.is_dir())
     return {str(path.relative_to(root)) for path in paths}
+
+
+def all_bytes(root: Path) -> dict[str, bytes]:
+    """Contents of all files by relative path."""
+    return {name: (root / name).read_bytes() for name in files_below(root)}
 
 
 def changes(

@@ -13,7 +13,7 @@ FIXTURES = REPOSITORY / "fixtures"
 AIVEN = FIXTURES / "aiven-layout"
 """Stores that the plugin of Aiven wrote."""
 READS: dict[str, Any] = json.loads((AIVEN / "plugin-reads.json").read_text())
-"""What the plugin itself read from each of them."""
+"""The plugin's own report of each of them."""
 CLUSTER = FIXTURES / "kraft-cluster3"
 """The disks of three nodes of one cluster."""
 LONG_AGO = ("--as-of", "2026-11-20")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 RESET_PEAK = "5"
-"""See proc(5), ``clear_refs``."""
+"""The value that resets the peak: see proc(5), ``clear_refs``."""
 _libc = ctypes.CDLL(None)
 
 

@@ -47,12 +47,23 @@ def remove(directory: Path, *patterns: str) -> None:
             path.unlink()
 
 
+def newest_segment(node: Path) -> Path:
+    """The newest segment of the metadata log of a node."""
+    return max((node / DIRECTORY).glob("*.log"))
+
+
+def torn(node: Path) -> None:
+    """Cuts the last batch of the metadata log."""
+    log = newest_segment(node)
+    os.truncate(log, log.stat().st_size - 20)
+
+
 def with_bytes_replaced(path: Path, old: bytes, new: bytes) -> None:
     """Replaces bytes in every batch of a file, and the checksums."""
-    data = path.read_bytes()
-    assert old in data
+    original = path.read_bytes()
+    assert old in original
     assert len(old) == len(new)
-    data = bytearray(data.replace(old, new))
+    data = bytearray(original.replace(old, new))
     ends = [*batch_positions(path)[1:], len(data)]
     for begin, end in zip(batch_positions(path), ends, strict=True):
         data[begin + 17 : begin + 21] = struct.pack(">I", crc32c.crc32c(bytes(data[begin + 21 : end])))
@@ -84,7 +95,7 @@ def _only_that_of_the_start(to: Path) -> list[Path]:
 
 
 def _end_was_lost(to: Path) -> list[Path]:
-    """As far as checkpoints show it: nothing else is above the end."""
+    """A metadata log whose end was lost, as checkpoints show it: nothing else is above the end."""
     directory = metadata_copy("kraft-metadata", to)
     remove(directory, f"{357:020d}.log", f"{357:020d}.*index", snapshot_name(396), snapshot_name(531))
     (directory / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n2 177\n")
@@ -232,4 +243,4 @@ BROKEN: dict[str, Callable[[Path], list[Path]]] = {
     "K19": _of_no_node,
     "K20": _two_of_one_node,
 }
-"""What makes the directories that violate a rule, and no other."""
+"""Makers of the directories that violate a rule, and no other."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from formats.partition.producer_snapshot import ProducerEntry
 
 AGE_MS = 3_600_000
-"""Of the newest batch in what is moved to the present: nothing is in the future."""
+"""Age of the newest batch in a log that is moved to the present: nothing is in the future."""
 OLD_MS = 86_400_000
 """A broker gets no log whose newest batch is older than this: after 24.8 days it would forget its producers, and the test would fail."""
 
@@ -65,7 +65,7 @@ def moved_in_time(source: Path, target: Path, later_ms: int) -> Path:
 
 
 def entries_moved(entries: Iterable[ProducerEntry], later_ms: int) -> list[ProducerEntry]:
-    """What a snapshot of the moved log holds, in the same order."""
+    """Entries of a snapshot of the moved log, in the same order."""
     return [replace(entry, timestamp=_moved(entry.timestamp, later_ms)) for entry in entries]
 
 

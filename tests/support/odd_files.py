@@ -1,4 +1,4 @@
-"""What may be where a regular file is expected."""
+"""Odd things in the place of a regular file."""
 
 import os
 from pathlib import Path

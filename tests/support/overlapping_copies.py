@@ -36,7 +36,7 @@ class LeftCopy:
 
 @dataclass
 class History:
-    """What the leaders did.
+    """The history of the leaders and their copies.
 
     Attributes:
         log: leader epoch of each offset of the last leader's log, from 0 on.

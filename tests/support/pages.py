@@ -69,7 +69,7 @@ def data_of(page: Path) -> dict[str, Any]:
 
 
 def partition_of(page: Path, name: str) -> dict[str, Any]:
-    """What a page has of the one partition of this name."""
+    """The page's row of the one partition of this name."""
     (found,) = [each for each in data_of(page)["partitions"] if each["topic_partition"] == name]
     assert isinstance(found, dict)
     return found
@@ -138,7 +138,7 @@ def scanned(
     """A partition of a scan: segments of 100 offsets, of whose boundaries the first ones have no snapshot."""
     end = segments * 100
     state = {True: ("missing", "absent"), False: ("present", "kept")}
-    boundaries = [
+    boundaries: list[dict[str, Any]] = [
         {
             "offset": (index + 1) * 100,
             "is_log_end": index + 1 == segments,

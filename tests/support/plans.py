@@ -15,12 +15,12 @@ NOW_MS = 1_795_270_000_000
 
 
 def make_plan(request: RebuildRequest, run: Run | None = None, **options: Any) -> Plan:
-    """As ``planner.make_plan``."""
+    """Calls ``planner.make_plan`` with the judge of the commands."""
     return planner.make_plan(request, judge_plans, run, **options)
 
 
 def load_plan(path: str) -> Plan:
-    """As ``plan_file.load_plan``."""
+    """Calls ``plan_file.load_plan`` with the judge of the commands."""
     return plan_file.load_plan(path, judge_plans)
 
 

@@ -1,4 +1,4 @@
-"""What steps of the simulator of in-sync replicas come to, for tests."""
+"""States after steps of the simulator of in-sync replicas, for tests."""
 
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.simulator import Cluster

@@ -200,7 +200,8 @@ class ProducerState:
         self.unreplicated[completed.first_offset] = completed.last_offset
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
-        """What ``.txnindex`` records with an aborted transaction, called before it is completed: no other transaction is open below."""
+        """The offset that ``.txnindex`` records with an aborted transaction, called before it is completed: no other transaction is
+        open below."""
         others = (first for first, producer_id in self.ongoing.items() if producer_id != completed.producer_id)
         return min(others, default=completed.last_offset + 1)
 

@@ -14,7 +14,7 @@ EPOCH = 1_700_000_000
 
 
 def missing() -> str | None:
-    """What a release lacks here."""
+    """The reason for which no release can be made here; None if one can."""
     cc = shutil.which("cc")
     if cc is None:
         return "there is no C compiler"

@@ -40,7 +40,7 @@ def update(segment: RemoteSegment, state: SegmentState) -> RemoteSegmentUpdate:
 
 
 def folded(*records: RemoteSegment | RemoteSegmentUpdate) -> RemoteLog:
-    """What the records come to, in their order."""
+    """Folds records in their order."""
     log = RemoteLog()
     for record in records:
         log.take(record)

@@ -70,7 +70,8 @@ def run(
     first_wanted: int = 0,
     cuts: Sequence[int] = (),
 ) -> Run:
-    """As the scheduler does: segments in the order asked for, and again until no more are asked for, or the replay has ended."""
+    """Replays like the scheduler: segments in the order asked for, and again until no more are asked for, or the replay has
+    ended."""
     stop = len(directory.segments) if stop is None else stop
     result = Run(
         PartitionReplay(
@@ -255,7 +256,8 @@ OLD, YOUNG = NOW - 2 * EXPIRATION_MS, NOW - 10
 
 
 def largest_timestamp(partition: PartitionSource, index: int, deadline: float | None = None) -> int:
-    """As ``log_facts.largest_timestamp_hint``, from the headers of a segment: logs that are made here have no time index."""
+    """The largest timestamp from the headers of a segment, for ``log_facts.largest_timestamp_hint``: logs that are made here have
+    no time index."""
     with partition.directory.open_segment(partition.directory.segments[index], deadline) as source:
         return max((int(block.column("max_timestamp").max()) for block in HeaderReader(source)), default=-1)
 

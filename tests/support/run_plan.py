@@ -41,9 +41,9 @@ DURATIONS = "snaprebuild/durations"
 CHUNK_SECONDS = 20.0
 """A file without anything made once for all its tests is divided into groups of about this length."""
 UNKNOWN_SECONDS = {"quick": 0.05, "full": 2.0, "night": 2.0}
-"""Of a test that was never timed here, by its tier."""
+"""Assumed seconds of a test that was never timed here, by its tier."""
 UNKNOWN_SECONDS_OF = {"broker": 20.0, "kafka": 5.0, "spark": 5.0, "release": 5.0}
-"""Of a test with such a mark that was never timed here, unless its tier has more."""
+"""Assumed seconds of a test with such a mark that was never timed here, unless its tier has more."""
 FILE_SECONDS = {
     "tests/broker/test_beside_broker.py": 65.0,
     "tests/broker/test_hard_records.py": 130.0,
@@ -76,7 +76,7 @@ SHARED = {
     "the release": re.compile(r"\b(release|one_file): Path\b"),
     "Kafka's classes": re.compile(r"\boracle: Oracle\b"),
 }
-"""What takes long to make or to start, with the argument of the tests that use it. One process runs all of them."""
+"""Things that take long to make or to start, with the argument of the tests that use them. One process runs all of these tests."""
 
 
 def tier_of_marks(marks: Sequence[str]) -> str:
@@ -114,7 +114,7 @@ def _text(file: str) -> str:
 
 @functools.cache
 def _shared_by(file: str) -> str | None:
-    """What the tests of a file share with those of other files."""
+    """The thing that the tests of a file share with those of other files."""
     if not (ROOT / file).exists():
         return None
     return next((name for name, argument in SHARED.items() if argument.search(_text(file))), None)
@@ -275,7 +275,7 @@ class RunPlan:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """What ran, what did not, and how to run it."""
+        """Prints the tests that ran, those that did not, and how to run them."""
         if self._worker is None and self._tier is not None and self._outcomes:
             line = closing_line(self._tier, self._outcomes, self._why_skipped, self._left, time.monotonic() - self._began) + "\n"
             if path := os.environ.get("TEST_CLOSING_LINE"):  # scripts/test prints it last

@@ -23,7 +23,7 @@ DRAWN = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|(?<=-)
 
 
 def documents(output: str) -> list[Any]:
-    """What a run printed as JSON, without what describes the run: one document, or one in each line."""
+    """The JSON output of a run, without the members that describe the run: one document, or one in each line."""
     try:
         found = [json.loads(output)] if output else []
     except ValueError:

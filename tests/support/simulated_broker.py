@@ -31,7 +31,7 @@ Entries = dict[int, ProducerEntry]
 
 
 def loaded(entries: Iterable[ProducerEntry], now_ms: int) -> Entries:
-    """What a broker that loads ``entries`` keeps."""
+    """The entries that a broker keeps when it loads these."""
     return {entry.producer_id: entry for entry in entries if not is_expired(entry, now_ms, EXPIRATION_MS)}
 
 

@@ -53,7 +53,7 @@ def snapshots_below(root: Path) -> dict[str, bytes]:
 
 
 def running(logs: Path) -> Path:
-    """As while a broker runs: nothing says that it stopped cleanly."""
+    """Makes a directory look as if its broker ran: nothing shows that it stopped cleanly."""
     (logs / ".kafka_cleanshutdown").unlink()
     return logs
 
@@ -133,10 +133,11 @@ def _last_batches(directory: Path) -> dict[int, list[int]]:
 
 
 def loaded(entries: Entries, as_of_ms: int = AS_OF_MS) -> Entries:
-    """What a broker keeps of a snapshot that it loads at a moment (``ProducerStateManager.isProducerExpired``): open transactions stay."""
+    """The entries that a broker keeps of a snapshot that it loads at a moment (``ProducerStateManager.isProducerExpired``): open
+    transactions stay."""
     return frozenset(entry for entry in entries if entry.current_txn_first_offset >= 0 or as_of_ms - entry.timestamp < DAY_MS)
 
 
 def entries_at(directory: Path, offset: int) -> Entries:
-    """Of the snapshot there."""
+    """Entries of the snapshot at an offset."""
     return entries_in((directory / f"{offset:020d}.snapshot").read_bytes())

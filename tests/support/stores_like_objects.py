@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from snaprebuild.storage.local.segment_file import SegmentFile
 from snaprebuild.storage.local.store import LocalStore
-from snaprebuild.storage.store import FileIdentity, OpenBytes
+from snaprebuild.storage.store import FileIdentity
 from snaprebuild.tier.audit.partition_audit import CopyAudit, StoreAudit
 
 
@@ -35,7 +36,7 @@ class ObjectLikeStore(LocalStore):
 
     def open_bytes(
         self, location: str, identity: FileIdentity | None = None, deadline: float | None = None, may_grow: bool = False
-    ) -> OpenBytes:
+    ) -> SegmentFile:
         self.request(location)
         return LocalStore.open_bytes(self, location, identity, deadline, may_grow)
 

@@ -70,7 +70,7 @@ class GeneratedLog:
 
     @property
     def meanings(self) -> list[ProducerBatch]:
-        """What the fold gets."""
+        """The batches that the fold gets."""
         return [batch.meaning for batch in self.batches if batch.meaning is not None]
 
     def segments(self, cuts: Sequence[int]) -> list[GeneratedLog]:
@@ -352,7 +352,7 @@ class GeneratedPartition:
     torn: bytes = b""
 
     def write(self, directory: Path) -> Path:
-        """As a partition directory, with nothing but the logs."""
+        """Writes a partition directory, with nothing but the logs."""
         directory.mkdir(parents=True)
         for base_offset, log in self.segments:
             (directory / f"{base_offset:020d}.log").write_bytes(log.data)
@@ -381,9 +381,9 @@ def partitions(draw: DrawFn, *, max_batches: int = 24, max_cuts: int = 4) -> Gen
     scene_cuts: list[int] = []
     if draw(st.booleans()):
         scene = draw(st.sampled_from(SCENES))
-        for part in scene(draw, log.batches[-1].header.last_offset + 1):
+        for batches in scene(draw, log.batches[-1].header.last_offset + 1):
             scene_cuts.append(len(log.batches))
-            log = GeneratedLog((*log.batches, *part))
+            log = GeneratedLog((*log.batches, *batches))
     if draw(st.integers(0, 3)) == 0:
         end = log.batches[-1].header.last_offset + 1
         # By the length of the log, too: what is drawn of few is often what was drawn before.
@@ -397,7 +397,7 @@ def partitions(draw: DrawFn, *, max_batches: int = 24, max_cuts: int = 4) -> Gen
     end = log.batches[0].header.base_offset
     for part in log.segments(cuts):
         # A segment begins where the last one ended, or, across a gap, with its first batch; the last one may be empty.
-        base_offset = part.batches[0].header.base_offset if part.batches and draw(st.booleans()) else end
+        base_offset = part.batches[0].header.base_offset if bool(part.batches) and draw(st.booleans()) else end
         segments.append((base_offset, part))
         end = part.batches[-1].header.last_offset + 1 if part.batches else end
     torn = draw(st.sampled_from((0, 0, 0, 1, 16, 40, 70)))
@@ -406,7 +406,7 @@ def partitions(draw: DrawFn, *, max_batches: int = 24, max_cuts: int = 4) -> Gen
 
 
 scene_producers = st.sampled_from((0, 7))
-"""Of most logs, too."""
+"""Producers of most logs, too."""
 
 
 def _returning_epoch(draw: DrawFn, offset: int) -> list[list[LogBatch]]:

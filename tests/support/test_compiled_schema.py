@@ -1,4 +1,4 @@
-"""What `compiled_schema` says of a document is what jsonschema says: for each part of each schema, and for documents with one change."""
+"""Answers of `compiled_schema` equal those of jsonschema: for each part of each schema, and for documents with one change."""
 
 import copy
 import functools
@@ -97,8 +97,8 @@ def changed(document: Any) -> Iterator[Any]:
         keys = list(here) if isinstance(here, dict) else [0] if isinstance(here, list) and here else []
         places += [(*place, key) for key in keys]
         if place:
-            for value in (None, -1, "x", [], {}):
-                yield _with(document, place, value)
+            others: tuple[Any, ...] = (None, -1, "x", [], {})
+            yield from (_with(document, place, value) for value in others)
         if isinstance(here, dict):
             yield _with(document, (*place, "other"), 1)
     for place in places[1:]:

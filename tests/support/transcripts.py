@@ -1,4 +1,5 @@
-"""What a recorded transcript of a demonstration shows of each command: the answer in its first lines, without what differs between runs."""
+"""Reads a recorded transcript of a demonstration: the first lines of each command's answer, without the parts that differ between
+runs."""
 
 import re
 

@@ -64,7 +64,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 def identity(topic: str, topic_id: str, segment_id: str) -> bytes:
-    """Of a copy in partition 0, as records of remote log metadata have it."""
+    """The identity of a copy in partition 0 in the form of remote log metadata."""
     return compact(topic) + uuid_bytes(topic_id) + struct.pack(">i", 0) + b"\0" + uuid_bytes(segment_id) + b"\0"
 
 

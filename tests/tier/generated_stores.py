@@ -4,6 +4,7 @@ The right state at each boundary is the fold of ``reference_producer_state`` fro
 """
 
 import random
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +13,13 @@ from msgspec.structs import replace
 from reference_producer_state import ProducerState
 from simulated_broker import Client
 from strategies import LogBatch
-from tiers import Copy, write_tier
+from tiers import TOPIC_ID, Copy, epochs_text, id_text, write_tier
 
+from formats.partition.checkpoint_file import LeaderEpochEntry
 from formats.partition.producer_snapshot import ProducerEntry
+from formats.remote.aiven_manifest import SegmentIndex
+from formats.remote.aiven_upload import plain_indexes, plain_manifest
+from formats.remote.remote_log_metadata import RemoteSegment, RemoteSegmentId, SegmentState, TopicIdPartition
 
 START_MS = 1_795_000_000_000
 MINUTE_MS = 60_000
@@ -55,6 +60,42 @@ class Store:
             snapshot = snapshot_bytes(snapshots[number].values())
             copies.append(Copy(base, self.data(number), ((3, 0),), snapshot, newest.max_timestamp, newest.last_offset - base))
         return write_tier(root, "t", 0, copies)
+
+    def write_aiven(self, root: Path, snapshots: list[Entries], deleted: int = 0) -> None:
+        """In the layout of Aiven's plugin, without the first ``deleted`` segments."""
+        partition = TopicIdPartition("t", TOPIC_ID, 0)
+        directory = root / f"t-{id_text(TOPIC_ID)}" / "0"
+        directory.mkdir(parents=True)
+        for number in range(deleted, len(self.bases)):
+            base, data = self.bases[number], self.data(number)
+            newest = max(self.segments[number], key=lambda batch: batch.header.max_timestamp).header
+            last = self.segments[number][-1].header.last_offset
+            segment_id = bytes((number + 1,)) * 16
+            segment = RemoteSegment(
+                id=RemoteSegmentId(partition, segment_id),
+                segment_id=segment_id,
+                start_offset=base,
+                end_offset=last,
+                broker_id=1,
+                max_timestamp_ms=newest.max_timestamp,
+                event_timestamp_ms=newest.max_timestamp,
+                leader_epochs=(LeaderEpochEntry(3, base),),
+                size_bytes=len(data),
+                custom_metadata=None,
+                state=SegmentState.COPY_SEGMENT_STARTED,
+                txn_index_empty=True,
+            )
+            indexes = {
+                SegmentIndex.OFFSET: b"",
+                SegmentIndex.TIMESTAMP: struct.pack(">qi", newest.max_timestamp, newest.last_offset - base),
+                SegmentIndex.PRODUCER_SNAPSHOT: snapshot_bytes(snapshots[number].values()),
+                SegmentIndex.LEADER_EPOCH: epochs_text([(3, 0)]).encode(),
+                SegmentIndex.TRANSACTION: None,
+            }
+            stem = directory / f"{base:020d}-{id_text(segment_id)}"
+            stem.with_suffix(".log").write_bytes(data)
+            stem.with_suffix(".indexes").write_bytes(plain_indexes(indexes))
+            stem.with_suffix(".rsm-manifest").write_bytes(plain_manifest(segment, 1 << 20, indexes))
 
 
 def generated_store(seed: int, *, has_transactions: bool = False, expires: bool = False, first_epoch: int = 0) -> Store:
@@ -99,7 +140,7 @@ FAULTS = (
     *("empty", "a silent producer is missing", "a silent producer is missing from here on", "a writing producer is missing"),
     *("sequence", "epoch", "older sequence", "timestamp", "open transaction", "stale", "invented producer", "older batch"),
 )
-"""What may be wrong with one snapshot, or with all from one on."""
+"""Faults of one snapshot, or of all from one on."""
 
 
 def spoilt(store: Store, place: int, fault: str) -> list[Entries]:

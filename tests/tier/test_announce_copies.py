@@ -65,7 +65,7 @@ class Cluster:
         return {name: found[name] for name in names if name in found}
 
     def state_of(self, segment_id: str) -> list[str]:
-        """What records say of a copy."""
+        """States of a copy in the records."""
         reported = [value for value in self.records if value is not None and identity_of(segment_id) in value]
         return ["started" if value.startswith(HEADER[0]) else f"state {value[-2]}" for value in reported]
 

@@ -1,4 +1,4 @@
-"""What an audit costs: requests as counted, cold storage classes refused unless somebody sets a limit."""
+"""Costs of an audit: requests as counted, cold storage classes refused unless somebody sets a limit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

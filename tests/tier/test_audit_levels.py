@@ -158,7 +158,7 @@ REFUTED: dict[str, dict[str, Callable[[ProducerEntry], int]]] = {
     "an open transaction of a client without any": {"current_txn_first_offset": lambda entry: entry.last_offset},
     "a higher coordinator epoch": {"coordinator_epoch": lambda entry: entry.coordinator_epoch + 1},
 }
-"""What an entry has that a batch above the snapshot contradicts (``replay.base_judge``: B1 to B5)."""
+"""Changes of an entry that a batch above the snapshot contradicts (``replay.base_judge``: B1 to B5)."""
 
 
 QUICK_REFUTED = ("a higher epoch", "another sequence")
@@ -166,7 +166,7 @@ QUICK_REFUTED = ("a higher epoch", "another sequence")
 
 @pytest.mark.parametrize("fault", [pytest.param(each, marks=() if each in QUICK_REFUTED else pytest.mark.full) for each in REFUTED])
 def test_records_above_contradict_a_copy(tmp_path: Path, fault: str) -> None:
-    """Of a producer that is silent in the copy and writes above it: no record below the snapshot shows that it is wrong."""
+    """The producer is silent in the copy and writes above it: no record below the snapshot shows that it is wrong."""
     counts: Counter[str] = Counter()
     for seed, deleted in ((0, 2), (1, 2), (3, 2)):
         store = generated_store(seed, has_transactions=bool(seed), first_epoch=2)

@@ -1,4 +1,4 @@
-"""What will happen to the copies in a bucket, and to the records of them: each fault beside a healthy form."""
+"""Fates of the copies in a bucket, and of the records of them: each fault beside a healthy form."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

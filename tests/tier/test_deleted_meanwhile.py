@@ -244,7 +244,7 @@ def test_an_object_that_was_absent_once_is_read_by_the_next_turn(tmp_path: Path,
 
 @pytest.mark.parametrize(("verb", "layout"), READ_OBJECTS)
 def test_copies_that_all_go_need_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, layout: str) -> None:
-    """As when the topic is deleted: one finding says so, and there is nothing to correct."""
+    """A deleted topic has this effect: one finding says so, and there is nothing to correct."""
     store = copied(tmp_path, layout)
     files = [path for place in range(count_of(store)) for path in files_of(store, place)]
     ran = run_while_deleting(monkeypatch, verb, layout, store, files)

@@ -90,7 +90,7 @@ def verdicts(audit: StoreAudit) -> list[SnapshotVerdict]:
 
 
 def codes(audit: StoreAudit) -> list[tuple[str, Severity, int | None]]:
-    """What is found, without notes, which a limit adds."""
+    """Findings without notes, which a limit adds."""
     return sorted((each.code, each.severity, each.offset) for each in audit.findings if each.severity > Severity.NOTE)
 
 

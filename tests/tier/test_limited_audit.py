@@ -155,7 +155,7 @@ def test_every_fault_under_every_limit(tmp_path: Path, level: AuditLevel) -> Non
 @pytest.mark.parametrize("level", [AuditLevel.FULL, AuditLevel.REACHABLE])
 @pytest.mark.parametrize("deleted", [0, 2])
 def test_a_segment_that_cannot_be_read_is_a_hole(tmp_path: Path, level: AuditLevel, deleted: int) -> None:
-    """What is below and above is judged as if the copy were gone; the finding is that of the object."""
+    """Segments below and above are judged as if the copy were gone; the finding is that of the object."""
     store, place = generated_store(3), 4
     name = f"{store.bases[place]:020d}-"
     for fault in (None, "a writing producer is missing"):

@@ -205,7 +205,7 @@ def test_retention_by_size_keeps_what_would_be_below_the_limit() -> None:
 
 
 def test_copies_below_the_log_start_and_below_the_leader_epochs_go() -> None:
-    """As after DeleteRecords: the checkpoint of leader epochs begins with the log."""
+    """DeleteRecords has this effect: the checkpoint of leader epochs begins with the log."""
     state = ExpectedLeader(25, 50, (LeaderEpochEntry(1, 25),), 50)
     assert deleted(state, UNLIMITED) == [(10, DeletionReason.LOG_START), (0, DeletionReason.LEADER_EPOCHS)]
 

@@ -23,7 +23,7 @@ def logs(draw: st.DrawFn) -> dict[int, int]:
 
 @st.composite
 def diverged(draw: st.DrawFn, log: dict[int, int]) -> dict[int, int]:
-    """What a leader had that was cut off: as the log up to some offset, then more of the epoch that it had there."""
+    """A log that was cut off from a leader: the right one up to some offset, then more of the epoch that it had there."""
     at = draw(st.integers(1, len(log)))
     return {offset: log[min(offset, at - 1)] for offset in range(at + draw(st.integers(0, 5)))}
 
@@ -105,10 +105,26 @@ def test_overlaps() -> None:
 
 
 def test_an_old_leader_continued_longer() -> None:
-    """What it uploaded after the end of the newer one shares no offset, and is no part of the log."""
+    """Its uploads after the end of the newer one share no offset, and are no part of the log."""
     spans = [CopySpan(0, 9, ((0, 0), (2, 5))), CopySpan(10, 19, ((1, 10),))]
     assert not follow_one_another(spans)
     assert remote_line(spans, ((0, 0), (2, 5))).members == (0,)
+
+
+def test_a_whole_copy_is_taken_before_one_that_goes_on_with_lost_records() -> None:
+    """A broker reads from a copy as a whole: it would hand out the lost records."""
+    epochs = ((0, 0), (1, 75))
+    lost = CopySpan(69, 78, ((0, 69),), rank=(0, 2))
+    spans = [
+        CopySpan(0, 68, ((0, 0),)),
+        lost,
+        CopySpan(69, 71, ((0, 69),)),
+        CopySpan(72, 74, ((0, 72),)),
+        CopySpan(75, 99, ((1, 75),)),
+    ]
+    assert [(part.number, part.until) for part in remote_line(spans, epochs).parts] == [(0, 69), (2, 72), (3, 75), (4, 100)]
+    without = [each for each in spans if each.start_offset != 72]
+    assert [(part.number, part.until) for part in remote_line(without, epochs).parts] == [(0, 69), (1, 75), (3, 100)]
 
 
 def test_what_a_log_has_forgotten() -> None:

@@ -79,7 +79,7 @@ def replace_state(segment: RemoteSegment) -> RemoteSegment:
 
 
 def test_a_smaller_copy_does_not_push_out_what_reaches_further() -> None:
-    """As in Kafka: the map keeps the one that begins before, until the offset where the smaller one begins."""
+    """Kafka's map works so: it keeps the one that begins before, until the offset where the smaller one begins."""
     large, small = copy(1, 0, 99), copy(2, 50, 60)
     log = finished(large, small)
     assert log.lookup(0, 10) == replace_state(large)

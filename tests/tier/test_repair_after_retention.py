@@ -128,7 +128,7 @@ def test_with_one_other_copy_nothing_confirms_the_state(healthy: Example) -> Non
 
 
 def test_two_wrong_ones_of_four_are_left_alone_or_right(healthy: Example) -> None:
-    """What is written is right whatever else is wrong."""
+    """Whatever is written is right, whatever else is wrong."""
     rights = {base: healthy.snapshot(base) for base in BASES}
     healthy.delete(0)
     healthy.spoil(1231)

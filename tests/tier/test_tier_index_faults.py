@@ -137,7 +137,7 @@ def test_an_index_object_of_the_plugin(name: str, tmp_path: Path) -> None:
 
 
 def test_a_healthy_segment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is added up over its batches is enough; DeleteRecords removed the first epochs of one copy."""
+    """Sums over its batches are enough; DeleteRecords removed the first epochs of one copy."""
     asked: list[str] = []
     real = index_check.index_fault
 

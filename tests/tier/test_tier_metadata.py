@@ -769,7 +769,7 @@ def test_a_new_file_is_never_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
 def test_without_a_target_the_next_step_names_the_targets(more: tuple[str, ...], tmp_path: Path) -> None:
-    """The same words without ``--dry-run`` would write nothing, too."""
+    """Without ``--dry-run`` these words would write nothing, too."""
     run = snaprebuild("tier", "metadata", LOST / "remote", "--log-dir", LOST / "node1", *more)
     assert (run.exit_code, "\nNext: name where they go: --records-file, --log-dirs or --produce-to.\n" in run.stdout) == (0, True)
     compared = snaprebuild(
@@ -781,7 +781,7 @@ def test_without_a_target_the_next_step_names_the_targets(more: tuple[str, ...],
 
 
 def test_the_first_line_counts_the_partitions_that_get_records(tmp_path: Path) -> None:
-    """Of two partitions one has its only copy below the log start offset."""
+    """One of two partitions has its only copy below the log start offset."""
     store = store_of(tmp_path, copy(0, 9))
     write_tier(store, "t", 1, [copy(0, 9)])
     starts = ("--log-start", "t-0=0", "--log-start", "t-1=10")
@@ -881,6 +881,17 @@ def test_undo_leaves_a_topic_that_a_broker_has_used(tmp_path: Path) -> None:
     assert (node / "__remote_log_metadata-0").is_dir()
 
 
+def test_undo_leaves_a_topic_that_a_later_run_has_written(tmp_path: Path) -> None:
+    node = node_of(tmp_path)
+    assert in_json("tier metadata", *words_of(tmp_path)).exit_code == 0
+    shutil.rmtree(node / "__remote_log_metadata-0")
+    again = in_json("tier metadata", LOST / "remote", "--log-dirs", node, "--receipt", tmp_path / "again.jsonl")
+    assert again.exit_code == 0
+    assert in_json("undo", tmp_path / "receipt.jsonl").codes == {"left-alone": 1}
+    undone = in_json("undo", tmp_path / "again.jsonl")
+    assert [each["action"] for each in undone.document["directories"]] == ["removed"]
+
+
 def test_a_replica_that_is_there_is_never_replaced(tmp_path: Path) -> None:
     node = node_of(tmp_path)
     there = node / "__remote_log_metadata-0"
@@ -962,7 +973,7 @@ def test_a_refusal_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_failure_at_the_second_replica_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The receipt has both announcements, and its undo finds nothing."""
+    """The receipt has the announcement of the first, and its undo finds nothing."""
     places = [tmp_path / "one", tmp_path / "two"]
     for place in places:
         place.mkdir()
@@ -972,10 +983,10 @@ def test_a_failure_at_the_second_replica_leaves_none(tmp_path: Path, monkeypatch
     segment = started(1, 0, 9)
     copies = [WrittenCopy(segment, segment.event_timestamp_ms)]
 
-    def fails_at_the_second(log_dir: str, *arguments: object) -> None:
+    def fails_at_the_second(log_dir: str, *arguments: object, **named: object) -> None:
         if log_dir == str(places[1]):
             raise WriteFailedError("the disk is full", path=log_dir)
-        create_partition_directory(log_dir, *arguments)  # type: ignore[arg-type]
+        create_partition_directory(log_dir, *arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr("snaprebuild.tier.metadata.topic_directories.create_partition_directory", fails_at_the_second)
     receipt = DirectoryReceipt(str(tmp_path / "receipt.jsonl"), TOPIC_FORM)
@@ -983,7 +994,7 @@ def test_a_failure_at_the_second_replica_leaves_none(tmp_path: Path, monkeypatch
         write_topic(plan, copies, timestamp_ms=MS, receipt=receipt)
     assert [path.name for place in places for path in place.iterdir() if path.is_dir()] == []
     run = in_json("undo", tmp_path / "receipt.jsonl")
-    assert [each["action"] for each in run.document["directories"]] == ["absent", "absent"]
+    assert [each["action"] for each in run.document["directories"]] == ["absent"]
     monkeypatch.undo()
     written_directories = write_topic(
         plan, copies, timestamp_ms=MS, receipt=DirectoryReceipt(str(tmp_path / "again.jsonl"), TOPIC_FORM)

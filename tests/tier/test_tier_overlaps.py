@@ -124,7 +124,7 @@ def test_copies_of_several_leaders(history: tuple[list[Written], list[list[Writt
 
 
 def test_only_what_is_not_read_twice(tmp_path: Path) -> None:
-    """Of two copies that hold the same one is replayed."""
+    """One of two copies with equal records is replayed."""
     log = continued([], [(1, 1), (2, 2), (1, 1), (3, 1)], 0)
     content = b"".join(each.data for each in log)
     copies = [Copy(0, content, [(0, 0)], snapshot_bytes(right_entries(log))) for _ in range(3)]
@@ -149,7 +149,7 @@ class SickStore(LocalStore):
 
 
 def test_one_snapshot_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:
-    """Of ``structure``: it is reported, the others are looked at; a store that does not answer at all ends it."""
+    """With ``structure`` it is reported, and the others are looked at; a store that does not answer at all ends it."""
     log = continued([], [(1, 1), (2, 2), (1, 1), (3, 1)], 0)
     copies = [
         Copy(each.offset, each.data, [(0, each.offset)], snapshot_bytes(right_entries(log[: at + 1])))

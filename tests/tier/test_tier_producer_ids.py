@@ -84,7 +84,7 @@ CASES: dict[str, tuple[Callable[[Path, Path], None], str, str | None]] = {
     "the metadata log may be older": (written_after_the_metadata_log, IN_TIME, UNKNOWN),
     "of another cluster": (another_cluster, IN_TIME, UNKNOWN),
 }
-"""What was changed, the moment of the audit, and the code of the one finding or note; None for none."""
+"""A change, the moment of the audit, and the code of the one finding or note; None for none."""
 
 
 def audited(node: Path, remote: Path, as_of: str, *options: object) -> Run:

@@ -59,7 +59,8 @@ SEEDS = 250 if TIER == "night" else 125
 
 @pytest.mark.full
 def test_what_is_called_right_is_right_and_what_is_called_wrong_is_wrong(tmp_path: Path) -> None:
-    """Of the logs of a simulated broker. A snapshot may be spoilt; the window may not know, but it never says what is not so."""
+    """The logs are those of a simulated broker. A snapshot may be spoilt. The window may leave a question open, but it never gives
+    a wrong answer."""
     reached: Counter[str] = Counter()
     for seed in range(SEEDS):
         case, chance = case_of(seed), random.Random(seed)

@@ -40,7 +40,7 @@ NAMES = ("diseased-zstd", pytest.param("diseased-encrypted", marks=pytest.mark.n
 
 
 class Killed(BaseException):
-    """As a signal that no one survives."""
+    """A signal that no one survives."""
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Place:
         return {copy.copy.start_offset: copy.verdict for partition in audit.partitions for copy in partition.copies}
 
     def is_right(self) -> list[bool]:
-        """Of each segment, as an independent reader sees it; whatever is neither old nor right fails."""
+        """Whether each segment is right, by an independent reader; a segment that is neither old nor right fails."""
         found = []
         for segment in self.segments:
             read = {index: fetch_index(self.get, segment["key"], index, PEM.read_bytes()) for index in INDEXES}
@@ -216,7 +216,7 @@ def test_without_an_undo_file_nothing_is_written(tmp_path: Path, monkeypatch: py
 
 
 def test_a_device_that_is_full_at_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was repaired is reported all the same."""
+    """Repaired copies are reported all the same."""
     place, append = local_place("diseased-encrypted", tmp_path), JournalFile.append
 
     def full(journal: JournalFile, line: str, *, sync: bool = True) -> None:

@@ -54,7 +54,7 @@ def write_local_store(root: Path) -> None:
 
 
 def write_aiven_store(root: Path) -> None:
-    """The same copies as each topic, with the key prefix ``cold-``: topics show in manifests alone."""
+    """Writes the copies of each topic with the key prefix ``cold-``: topics show in manifests alone."""
     (source,) = AIVEN.glob("plain/store/**/mixed-*")
     for topic in TOPICS:
         for path in sorted(each for each in source.rglob("*") if each.is_file()):

@@ -61,7 +61,7 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes, epoch: int) -> None:
 
 
 def config(version: str, architecture: str, diff_id: str, licenses: str, commit: str, epoch: int) -> dict[str, object]:
-    """What a run begins with. ``licenses``: of everything in the layer, as SPDX writes them."""
+    """The configuration of the image. ``licenses`` are those of everything in the layer, as SPDX writes them."""
     created = f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%dT%H:%M:%SZ}"
     labels = {
         "org.opencontainers.image.title": "snaprebuild",

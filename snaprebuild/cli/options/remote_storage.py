@@ -184,7 +184,7 @@ Ledger = Annotated[
         metavar="FILE",
         short="Audit in turns: keep in FILE what was read and proven, and go on there",
         details="The file is created if it is absent, and changed by each run. `tier audit` reads what was never read, then what was read "
-        "first, within max_requests and max_read_bytes (--level full). `tier repair` reads only what it lacks.",
+        "first, within max_requests and max_read_bytes (--level full). `tier repair` reads only what it lacks, and what has changed.",
         default="none, everything is read",
     ),
 ]
@@ -239,12 +239,25 @@ class TierInventoryOptions(ConfiguredOptions, frozen=True):
     ] = None
 
 
+EarlierAuditFile = Annotated[
+    str | None,
+    option(
+        "--audit",
+        metavar="FILE",
+        short="JSON result of tier audit STORE: only the segments of wrong copies are read",
+        details="Where snapshots lack expired producers, those below them are read, too. A copy that changed since is refused.",
+        default="none, everything is audited",
+    ),
+]
+
+
 class TierRepairOptions(RemoteReplayOptions, frozen=True):
     """Which copies of a store are repaired, and where the receipt goes."""
 
     allow_unverified: AllowUnverified = False
     dry_run: DryRun = False
     receipt: ReceiptFile = None
+    audit: EarlierAuditFile = None
     ledger: Ledger = None
     bootstrap_server: BootstrapServer = None
     command_config: CommandConfig = None

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import asdict
 
 from formats.partition.file_names import snapshot_file_name
-from snaprebuild.cli.answer import EXPIRY, given_words, none_read, unless_unread
+from snaprebuild.cli.answer import EXPIRY, SELECTION, given_words, none_read, unless_unread
 from snaprebuild.cli.printing import is_verbose, print_line, print_table, print_text
 from snaprebuild.cli.value_text import labels_of, size_text, time_text
 from snaprebuild.cli.view import Advice, Answer, View
@@ -140,7 +140,7 @@ class ExplainView(View):
         answer = f"Producer {result.question.producer_id} is in {where}; {others}."
         if not differing:
             return answer, Advice("nothing to correct for this producer")
-        return answer, ["verify", *given_words("paths", "server_properties", "topic", "partition", *EXPIRY)]
+        return answer, ["verify", *given_words(*SELECTION, *EXPIRY)]
 
     def print_table(self) -> None:
         """Prints the entry in each partition, and for a few partitions the batches and the answers."""

@@ -354,7 +354,8 @@ class HistoryView(View):
         since = "the beginning" if result.first_offset == 0 else f"offset {result.first_offset}"
         if result.first_offset == result.checkpoint_end:
             since = f"a checkpoint of everything below {since}"
-        print_text(f"{shown(result.path)}: {pluralize(entries, 'entry', 'entries')}, from {since} to offset {result.last_offset}")
+        until = f" to offset {result.last_offset}" if result.last_offset >= result.first_offset else ""
+        print_text(f"{shown(result.path)}: {pluralize(entries, 'entry', 'entries')}, from {since}{until}")
         end = result.proof.proven_end_offset
         if end > result.last_offset:
             print_text(unless_unread("all of it is proven to be committed", result.findings))
@@ -526,8 +527,11 @@ class IsrView(View):
             columns = ("offset", "time", "partition", "broker", "epoch", "in sync before", "after", "how", "what")
             print_table(title, columns, rows, right=("offset", "epoch"), drop=("epoch", "time"))
         where = "its beginning" if result.checkpoint is None else "a checkpoint, before which nothing is known"
+        offsets = f"offsets {result.first_offset} to {result.end_offset - 1}"
+        if result.end_offset <= result.first_offset:
+            offsets = "no offsets"
         print_text(
-            f"offsets {result.first_offset} to {result.end_offset - 1}, from {where}: "
+            f"{offsets}, from {where}: "
             f"{pluralize(result.isr_changes, 'change')} of in-sync replicas, {pluralize(result.joins, 'replica')} joined"
         )
         end = result.proof.proven_end_offset

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from formats.partition.partition_metadata import uuid_text_or_none
-from snaprebuild.cli.answer import given_words
+from snaprebuild.cli.answer import SELECTION, given_words
 from snaprebuild.cli.printing import print_table, print_text
 from snaprebuild.cli.render.status import judgement_lines, nothing_read
 from snaprebuild.cli.value_text import shown
@@ -59,7 +59,7 @@ class SourceView(View):
         answer = judgement_lines(self.findings, answer)
         if purpose is not Purpose.REBUILD or any(each.verdict.is_rejected for each in replicas):
             return answer, []
-        return answer, ["plan", *given_words("paths", "server_properties", "topic", "partition", "metadata")]
+        return answer, ["plan", *given_words(*SELECTION, "metadata")]
 
     def print_table(self) -> None:
         replicas = self._result.replicas

@@ -21,6 +21,7 @@ from snaprebuild.shell_words import program_command, shell_word
 from snaprebuild.snapshots.run import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
+from snaprebuild.tier.audit.audited_copy import IDENTIFYING, AuditedObject
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit, verdict_counts
 from snaprebuild.tier.inventory.inventory import SERVING
 from snaprebuild.tier.inventory.model import BucketReport, TierInventory
@@ -262,6 +263,7 @@ def _wrong_row(label: str, copy: CopyAudit) -> tuple[object, ...]:
 
 
 def _audited_partition(partition: PartitionAudit) -> doc.AuditedPartition:
+    damaged = {id(copy) for copy in partition.damaged_copies}
     return doc.AuditedPartition(
         **named(partition.remote.id.topic, partition.remote.id.partition),
         topic_id=uuid_to_text(partition.remote.id.topic_id),
@@ -271,11 +273,14 @@ def _audited_partition(partition: PartitionAudit) -> doc.AuditedPartition:
         replayed_from_offset=partition.replayed_from_offset,
         local_log_start_offset=partition.local_log_start_offset,
         totals=_audit_totals([partition]),
-        copies=[_audited_copy(copy) for copy in partition.copies],
+        copies=[_audited_copy(copy, is_damaged=id(copy) in damaged) for copy in partition.copies],
+        damaged_from_offset=partition.damaged_at,
     )
 
 
-def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
+def _audited_copy(copy: CopyAudit, *, is_damaged: bool) -> doc.AuditedCopy:
+    is_wrong = copy.verdict in WRONG
+    objects = copy.copy.objects.by_kind
     return doc.AuditedCopy(
         segment_id=uuid_to_text(copy.copy.segment_id),
         start_offset=copy.copy.start_offset,
@@ -289,6 +294,11 @@ def _audited_copy(copy: CopyAudit) -> doc.AuditedCopy:
         differences=copy.differences,
         proof_kind=copy.proof,
         proven_ms=copy.proven_ms,
+        objects=[AuditedObject.of(kind, objects[kind].identity) for kind in IDENTIFYING[copy.copy.layout] if kind in objects],
+        is_damaged=is_damaged,
+        is_exact=copy.is_exact and not is_wrong,
+        right_sha256=copy.right_sha256 if is_wrong else None,
+        unproven_reason=copy.unproven if is_wrong and copy.right_sha256 is None else "",
     )
 
 

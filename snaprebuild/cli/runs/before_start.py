@@ -40,7 +40,8 @@ def run_before_start(
         decision: gets the reason why the broker may not start; None where it starts in any case.
         out: where the result goes.
     """
-    out.begin({"--receipt": options.receipt})
+    # A broker is prepared also if nobody can read how.
+    out.begin(new_files={"--receipt": options.receipt}, works_without_files=True)
     release = release_of(options.kafka_release)
     request = _request(options)
     source = open_source(request.paths, request.server_properties, request.selection, run_of())

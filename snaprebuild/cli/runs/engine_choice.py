@@ -131,13 +131,14 @@ def engine_of(options: EngineOptions) -> Iterator[EngineChoice]:
     Raises:
         UsageError: the command line gives a cache to a run without Spark, or a setting is not ``KEY=VALUE``.
     """
-    on_command_line = given_options(("spark_conf", "cache"))
+    on_command_line = given_options(("master", "spark_conf", "cache"))
     name = options.engine
     cache = options.cache_dir
     settings = dict(_setting_of(each) for each in options.spark_conf)
-    if settings and name is EngineName.PROCESS:
-        if "spark_conf" in on_command_line:
-            print_on_stderr("note: spark_conf has no effect without --engine spark or auto")
+    if name is EngineName.PROCESS:
+        for parameter, shown in (("master", "--master"), ("spark_conf", "spark_conf")):
+            if parameter in on_command_line:
+                print_on_stderr(f"note: {shown} has no effect without --engine spark or auto")
         settings = {}
     if cache == "":
         raise UsageError("--cache: the path is empty")

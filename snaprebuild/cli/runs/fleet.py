@@ -41,7 +41,7 @@ def run_fleet(
     if elections is not None and metadata is None:
         raise UsageError("--elections needs --metadata, which has the replicas of each partition in order")
     release = fleet_release_of(kafka_release)
-    out.begin({}, **{f"scan {number}": path for number, path in enumerate(files or (), 1)})
+    out.begin(read={"scan": files})
     view = None if metadata is None else read_cluster_view(metadata, run_of(s3))
     result = merge_scans(
         saved_scans(files or []),

@@ -34,7 +34,7 @@ def run_follower_build(
     store: str, directory: str, options: FollowerBuildOptions, log_start: int | None, out: OutputOptions, s3: S3Options
 ) -> View:
     """Builds the directory of an empty follower, unless ``dry_run``."""
-    out.begin({"--receipt": options.receipt}, private_key=key_files(options))
+    out.begin(new_files={"--receipt": options.receipt}, read={"private key": key_files(options)})
     configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)
     s3 = configured.s3

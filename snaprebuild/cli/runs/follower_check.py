@@ -21,7 +21,7 @@ __all__ = ["run_follower_check"]
 
 def run_follower_check(store: str, path: str, options: FollowerCheckOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the producer state of replicas with that of remote storage."""
-    out.begin(private_key=key_files(options))
+    out.begin(read={"private key": key_files(options)})
     configured = configured_store(store, s3, options, writes=False)
     options = configured.options(options)
     s3 = configured.s3

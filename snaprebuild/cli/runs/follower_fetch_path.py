@@ -20,7 +20,7 @@ def run_follower_fetch_path(
     places: list[str], offset: int, assumed: FetchAssumptions, options: ConfiguredOptions, out: OutputOptions, s3: S3Options
 ) -> View:
     """Finds what serves a fetch at an offset."""
-    out.begin(private_key=key_files(options))
+    out.begin(read={"private key": key_files(options)})
     source, tier = open_log_and_tier(*store_and_path(places), options, s3)
     result, findings = fetch_path(source, tier, offset, assumed.high_watermark, assumed.remote_storage)
     findings += start_concerns(source, findings, without=SNAPSHOTS_ALONE)

@@ -21,7 +21,7 @@ def run_follower_offsets(
     places: list[str], options: OffsetsOptions, assumed: OffsetsAssumptions, out: OutputOptions, s3: S3Options
 ) -> View:
     """Answers ListOffsets as the leader would."""
-    out.begin(private_key=key_files(options))
+    out.begin(read={"private key": key_files(options)})
     source, tier = open_log_and_tier(*store_and_path(places), options, s3)
     request = OffsetsRequest(
         timestamps=tuple(options.timestamp or map(int, SpecialTimestamp)),

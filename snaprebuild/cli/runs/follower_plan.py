@@ -21,7 +21,7 @@ def run_follower_plan(
     store: str, path: str, options: FollowerPlanOptions, assumed: PlanAssumptions, out: OutputOptions, s3: S3Options
 ) -> View:
     """Plans how an empty follower would start from remote storage."""
-    out.begin(private_key=key_files(options))
+    out.begin(read={"private key": key_files(options)})
     source, tier = open_log_and_tier(store, path, options, s3)
     assert tier is not None
     fetch_offset = assumed.follower_offset

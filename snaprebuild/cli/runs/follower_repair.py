@@ -18,7 +18,6 @@ from snaprebuild.errors import UsageError
 from snaprebuild.followers.check import check_replicas
 from snaprebuild.followers.repair import refuse_live_broker, repair_plan, repair_replicas
 from snaprebuild.snapshots.receipts.receipt import Receipt, default_receipt_path, noting_receipt
-from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.store import is_object
 
 __all__ = ["run_follower_repair"]
@@ -26,14 +25,12 @@ __all__ = ["run_follower_repair"]
 
 def run_follower_repair(store: str, path: str, options: FollowerRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """Writes the right snapshots into replicas, unless ``dry_run``."""
-    out.begin({"--receipt": options.receipt}, private_key=key_files(options))
+    out.begin(new_files={"--receipt": options.receipt}, read={"private key": key_files(options)})
     configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)
     s3 = configured.s3
     if is_object(path):
         raise UsageError("objects are never replaced or set aside: copy the replica to a disk", path=path)
-    if options.receipt is not None:
-        check_new_place(options.receipt)
     run = run_of(s3, clock=clock_at(options.as_of, options.expiration_ms), jobs=options.jobs)
     source = open_selected([path], None, selection_of(options), s3)
     check_order(store, source)

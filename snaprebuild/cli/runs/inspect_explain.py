@@ -6,6 +6,7 @@ import os
 import re
 import time
 
+from snaprebuild.cli.answer import SELECTION
 from snaprebuild.cli.file_kinds import SNAPSHOT, FileContent, check_directories, check_file, recognize
 from snaprebuild.cli.options.common import ExpiryOptions, LogOptions, S3Options, SelectionOptions, quoted
 from snaprebuild.cli.options.rebuild import Crc
@@ -29,7 +30,7 @@ from snaprebuild.typed_paths import absent_text
 
 __all__ = ["run_inspect_explain"]
 
-_OF_PRODUCER = ("producer_id", "offset", "sequence", "epoch", "kafka_release", "topic", "partition", "server_properties")
+_OF_PRODUCER = ("producer_id", "offset", "sequence", "epoch", *(name for name in SELECTION if name != "paths"))
 """Parameters that choose a producer, or the directories in which it is looked for."""
 
 _VERSION = re.compile(r"([0-9]{1,2})\.([0-9]{1,2})(\.[0-9]{1,2})?")

@@ -28,7 +28,6 @@ from snaprebuild.errors import UsageError
 from snaprebuild.findings import Finding, FindingCause, Severity, first_of
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.snapshots.source.source import yield_to_brokers
-from snaprebuild.spark.run_limits import limits_of_stores
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.partition_names import TopicKind, topic_kind_of
 from snaprebuild.storage.private_keys import PrivateKeys
@@ -61,7 +60,7 @@ def run_inspect_records(
     s3: S3Options,
 ) -> View:
     """Reads records, and shows or writes them."""
-    out.begin(private_key=key_files(places))
+    out.begin(read={"private key": key_files(places)})
     try:
         from snaprebuild.consume.record_export import exported_columns
         from snaprebuild.consume.record_rows import read_rows, row_columns
@@ -129,21 +128,21 @@ def _exported(
         unfinished: writes the manifest of an export that has no file yet.
 
     Raises:
-        UsageError: Spark is not installed, or the command line names it for a run with limits that its tasks cannot share.
+        UsageError: Spark is not installed, or its session cannot keep the limits of the run.
         StorageError: a file cannot be written, or the job of Spark failed.
     """
     from snaprebuild.consume.record_export import export_records, make_export_directory
 
     size_bytes = sum(log.size_bytes for log in source.logs)
-    is_shareable = limit is None and not _has_limits(source, engine)
     with engine_of(engine) as chosen, bytes_progress("writing", size_bytes) as progress:
-        on_spark = chosen.reading(size_bytes, progress) if is_shareable else None
+        on_spark = chosen.reading(size_bytes, progress) if limit is None else None
         if on_spark is None:
             make_export_directory(directory)
             unfinished.write_files()
             return export_records(source, query, findings, directory, limit=limit, progress=progress)
-        from snaprebuild.spark.record_export import export_on_spark
+        from snaprebuild.spark.record_export import check_session, export_on_spark
 
+        check_session(on_spark, source)
         make_export_directory(directory)
         unfinished.write_files()
         return export_on_spark(on_spark, source, query, findings, os.path.abspath(directory))
@@ -155,24 +154,6 @@ def _check_engine(engine: EngineOptions, limit: int | None) -> None:
         raise UsageError(
             "--limit: counts the records of all partitions in turn, which tasks of Spark cannot; leave out one of the two"
         )
-
-
-def _has_limits(source: RecordSource, engine: EngineOptions) -> bool:
-    """Whether requests or bytes of a run that may be one on Spark are limited: its tasks cannot share them.
-
-    Raises:
-        UsageError: they are, and the command line names Spark.
-    """
-    if engine.engine is EngineName.PROCESS:
-        return False
-    if limits_of_stores(piece.store for log in source.logs for piece in log.pieces) is None:
-        return False
-    if _needs_spark(engine):
-        raise UsageError(
-            "max_requests and max_read_bytes: tasks of Spark that export records cannot share them; "
-            "leave out --engine spark, or the limits"
-        )
-    return True
 
 
 def _needs_spark(engine: EngineOptions) -> bool:

@@ -51,7 +51,7 @@ def run_install(
     """
     began = time.perf_counter()
     check_paths([plan])
-    out.begin({"--receipt": receipt}, plan=plan)
+    out.begin(new_files={"--receipt": receipt}, read={"plan": plan})
     try:
         staged = load_staged_plan(plan)
     except UsageError:

@@ -32,7 +32,7 @@ def run_rebuild(
     s3: S3Options,
 ) -> View:
     """Writes the snapshots of a new or a saved plan, unless ``dry_run``."""
-    results_file = begin_run(out, plan, results, {"--receipt": receipt})
+    results_file = begin_run(out, plan, results, receipt=receipt)
     with engine_of(engine) as chosen:
         if plan is None:
             request = request_of(options, s3, to_dir=to_dir, broker_running=broker_running)

@@ -113,7 +113,7 @@ def check_only_plan(options: RequestOptions, *, has_destination: bool) -> None:
         )
 
 
-def begin_run(out: OutputOptions, plan: str | None, results: str | None, documents: dict[str, str | None]) -> str | None:
+def begin_run(out: OutputOptions, plan: str | None, results: str | None, receipt: str | None = None) -> str | None:
     """Checks the files that a run writes; returns that of ``--results``.
 
     Raises:
@@ -125,7 +125,7 @@ def begin_run(out: OutputOptions, plan: str | None, results: str | None, documen
     if results == "":
         raise UsageError("--results: the path is empty")
     table = None if results is None else result_file(results)
-    out.begin({**documents, "--results": table}, plan=plan)
+    out.begin(new_files={"--receipt": receipt, "--results": table}, read={"plan": plan})
     return table
 
 

@@ -26,7 +26,7 @@ def run_report(
     check_paths(files, html=html)
     for path in files or ():
         check_file(path, REPORTED)
-    out.begin({"--html": html}, **{f"document {number}": path for number, path in enumerate(files or (), 1)})
+    out.begin({"--html": html}, read={"document": files})
     if title is not None and not 0 < len(title) <= TITLE_CHARS_MAX:
         raise UsageError(f"--title: expected 1 to {TITLE_CHARS_MAX} characters, found {len(title)}")
     return ReportView(make_report(files or [], html, title, partition_next_command))

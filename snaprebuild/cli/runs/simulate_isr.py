@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 
+from snaprebuild.cli.answer import given_words
 from snaprebuild.cli.file_kinds import ISR_SCENARIO, check_file
 from snaprebuild.cli.options.common import check_paths, quoted
 from snaprebuild.cli.render.simulations import IsrSimulationView
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
 from snaprebuild.errors import UsageError
+from snaprebuild.shell_words import shell_command
 from snaprebuild.simulations.isr import Mode
 from snaprebuild.simulations.isr.scenarios import SCENARIOS, play_scenarios, read_scenario
 from snaprebuild.simulations.isr.search import search_histories
@@ -37,13 +39,15 @@ def run_simulate_isr(
     if scenario_file in SCENARIOS and not os.path.lexists(scenario_file):
         raise UsageError(f"--scenario: expected a file; `simulate isr {scenario_file}` plays the scenario of this name")
     check_paths(None, scenario=scenario_file)
-    out.begin(scenario=scenario_file)
+    out.begin(read={"scenario": scenario_file})
     if sum((scenario is not None, scenario_file is not None, search)) > 1:
         raise UsageError("SCENARIO, --scenario and --search exclude each other")
     if scenario is not None and scenario not in SCENARIOS:
         raise UsageError(f"SCENARIO: expected one of {', '.join(SCENARIOS)}, found {quoted(scenario)}")
     if show_messages and scenario is None and scenario_file is None:
         raise UsageError("--show-messages needs SCENARIO or --scenario: without them no steps are shown")
+    if not search and (words := given_words("runs", "steps", "seed")):
+        raise UsageError(f"`{shell_command(words)}` goes with --search, which is not given")
     if search:
         results = [
             search_histories(each, runs=runs, steps=steps, seed=seed, min_insync_replicas=min_insync)

@@ -23,8 +23,8 @@ def run_simulate_metadata_log(
 ) -> View:
     """Simulates each policy on a scenario."""
     check_paths([scenario])
+    out.begin(read={"scenario": scenario})
     check_file(scenario, METADATA_SCENARIO)
-    out.begin(scenario=scenario)
     loaded = load_scenario(scenario)
     runs = simulate_policies(loaded, list(dict.fromkeys(policy or Policy)), followers, CHART_COLUMNS)
     return StartSimulationView(scenario, loaded, followers, runs, everything=out.everything)

@@ -31,7 +31,7 @@ def run_stage(
     s3: S3Options,
 ) -> View:
     """Writes the snapshots of a new or a saved plan to a staging directory, unless ``dry_run``."""
-    results_file = begin_run(out, plan, results, {})
+    results_file = begin_run(out, plan, results)
     facts = run_facts()
     with engine_of(EngineOptions()) as here:
         if plan is None:

@@ -160,7 +160,7 @@ def judged_audit(
 
 def run_tier_audit(store: str | None, options: TierAuditOptions, engine: EngineOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Compares the snapshots in remote storage with a replay."""
-    out.begin(private_key=key_files(options))
+    out.begin(read={"private key": key_files(options), "ledger": options.ledger})
     configured = configured_store(store, s3, options, writes=False)
     options = configured.options(options)
     s3 = configured.s3

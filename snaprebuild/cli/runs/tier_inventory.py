@@ -18,7 +18,7 @@ from snaprebuild.cli.verb import MeasuredOutput
 from snaprebuild.cli.view import View
 from snaprebuild.cluster.source_check.metadata_logs import MetadataLogs
 from snaprebuild.published import line_of
-from snaprebuild.storage.local.document_file import check_new_place, new_file
+from snaprebuild.storage.local.document_file import new_file
 from snaprebuild.storage.store import absolute
 from snaprebuild.storage.store_path import bucket_of
 from snaprebuild.tier.inventory import inventory
@@ -29,9 +29,7 @@ __all__ = ["run_tier_inventory"]
 
 def run_tier_inventory(store: str | None, options: TierInventoryOptions, out: MeasuredOutput, s3: S3Options) -> View:
     """Lists the copies of segments in remote storage."""
-    out.begin({"--keys": options.keys})
-    if options.keys is not None:
-        check_new_place(options.keys)
+    out.begin(new_files={"--keys": options.keys})
     configured = configured_store(store, s3, options, writes=False)
     options = configured.options(options)
     s3 = configured.s3

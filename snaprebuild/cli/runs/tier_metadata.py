@@ -21,7 +21,6 @@ from snaprebuild.snapshots.receipts.directory_receipt import TOPIC_FORM, Directo
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
 from snaprebuild.snapshots.run import run_record
 from snaprebuild.snapshots.source.selection import Selection
-from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.tier.expiration import ExpectedDeletion
 from snaprebuild.tier.metadata.copy_record import RecordSettings
@@ -38,7 +37,7 @@ __all__ = ["run_tier_metadata"]
 
 def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: OutputOptions, s3: S3Options) -> View:
     """Decides which copies get records, and writes these where the options name a place, unless ``dry_run``."""
-    out.begin({"--records-file": options.records}, private_key=key_files(options), receipt=options.receipt)
+    out.begin(new_files={"--records-file": options.records, "--receipt": options.receipt}, read={"private key": key_files(options)})
     configured = configured_store(store, s3, options, writes=_has_target(options))
     options = configured.options(options)
     s3 = configured.s3
@@ -50,9 +49,6 @@ def run_tier_metadata(store: str | None, options: TierMetadataOptions, out: Outp
     check_directories([store, *(options.metadata_log or []), *leader_dirs, *log_dirs], receipt=options.receipt)
     check_metadata(options.metadata)
     running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
-    for path in (options.records, options.receipt):
-        if path is not None:
-            check_new_place(path)
     run = run_of(s3)
     plan = plan_topic(log_dirs, options.metadata, run) if log_dirs else None
     cluster = plan if plan is not None or options.metadata is None else read_cluster(options.metadata, run)

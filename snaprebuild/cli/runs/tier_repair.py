@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snaprebuild.cli.file_kinds import check_directories
+from snaprebuild.cli.file_kinds import AUDIT_RESULT, check_directories, check_file
 from snaprebuild.cli.options.common import S3Options
 from snaprebuild.cli.options.remote_storage import TierRepairOptions
 from snaprebuild.cli.render.tier import TierRepairView
@@ -19,17 +19,19 @@ from snaprebuild.cli.runs.run_settings import clock_at, run_of
 from snaprebuild.cli.runs.sources import selection_of
 from snaprebuild.cli.verb import OutputOptions
 from snaprebuild.cli.view import View
+from snaprebuild.documents.saved_audits import saved_audit
+from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.receipts.receipt import default_receipt_path
-from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.private_keys import PrivateKeys
 from snaprebuild.tier.repair import repair
+from snaprebuild.tier.repair.earlier_audit import EarlierAudit
 
 __all__ = ["run_tier_repair"]
 
 
 def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """Writes the right snapshots into remote storage, unless ``dry_run``."""
-    out.begin(private_key=key_files(options), receipt=options.receipt)
+    out.begin(new_files={"--receipt": options.receipt}, read={"private key": key_files(options), "ledger": options.ledger})
     # The private keys of the broker only if they are named: the verb writes.
     configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)
@@ -37,11 +39,10 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
     check_directories([configured.location, *(options.metadata_log or [])], receipt=options.receipt)
     keys = PrivateKeys.of(options.private_key)
     running = running_topic(options.bootstrap_server, options.command_config, options.metadata_log)
-    clock = clock_at(options.as_of, options.expiration_ms)
+    earlier = _earlier_audit(options)
+    clock = clock_at(options.as_of, options.expiration_ms) if earlier is None else earlier.clock
     access = store_access(configured.location, s3, options, keys, running)
     check_outside_store(access.root, [out.report, options.receipt])
-    if options.receipt is not None:
-        check_new_place(options.receipt)
     with opened_ledger(options.ledger, access) as ledger:
         result = repair.tier_repair(
             access,
@@ -51,5 +52,23 @@ def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOp
             allow_unverified=options.allow_unverified,
             undo_path=None if options.dry_run else options.receipt or default_receipt_path(None),
             ledger=ledger,
+            earlier=earlier,
         )
     return TierRepairView(result, clock)
+
+
+def _earlier_audit(options: TierRepairOptions) -> EarlierAudit | None:
+    """The document of an audit that takes the place of one; None without it.
+
+    Raises:
+        UsageError: it is none that can be used, or options do not go together.
+        ReadFailedError: it cannot be read.
+    """
+    if options.audit is None:
+        return None
+    if options.ledger is not None:
+        raise UsageError("--audit and --ledger exclude each other")
+    if options.as_of is not None or options.expiration_ms is not None:
+        raise UsageError("--as-of and --expiration-ms go without --audit: producers expire as in that audit")
+    check_file(options.audit, AUDIT_RESULT)
+    return saved_audit(options.audit)

@@ -26,7 +26,6 @@ from snaprebuild.hooks import ReplayOptions
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.snapshots.run import Run, current_time_ms
 from snaprebuild.snapshots.source.source import PartitionSource, live_broker_notes, open_source, yield_to_brokers
-from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.store import absolute
 from snaprebuild.storage.store_path import path_of
 from snaprebuild.tier.remote_store import read_remote_logs
@@ -53,13 +52,11 @@ def run_tier_upload(
     s3: S3Options,
 ) -> View:
     """Uploads rolled segments of the selected partitions, and announces their copies, unless ``dry_run``."""
-    out.begin({"--records-file": options.records})
+    out.begin(new_files={"--records-file": options.records})
     configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)
     s3 = configured.s3
     _check_options(store, path, options)
-    if options.records is not None:
-        check_new_place(options.records)  # before the work, which would be recorded nowhere
     stores = stores_of(s3)
     topic_ids = topic_ids_of(options.topic_id)
     root = path_of(absolute(store), stores)

@@ -49,7 +49,7 @@ def run_undo(
     is_directory = os.path.isdir(receipt)  # of the parts of a receipt
     if not is_directory:
         check_file(receipt, UNDONE_RECEIPT)
-    out.begin(receipt=receipt)
+    out.begin(read={"receipt": receipt})
     schema = "" if is_directory else schema_of(receipt) or ""
     for form in (TOPIC_FORM, FOLLOWER_FORM):
         if schema.startswith(form.kind):

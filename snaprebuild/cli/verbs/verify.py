@@ -18,7 +18,6 @@ from snaprebuild.cli.options.reading import CachingEngine, Load
 from snaprebuild.cli.options.rebuild import Crc, CrcOption
 from snaprebuild.cli.verb import MeasuredOutput, verb
 from snaprebuild.cli.view import View
-from snaprebuild.errors import UsageError
 
 __all__ = ["verify"]
 
@@ -55,10 +54,6 @@ def verify(
     """
     check_paths(logs.paths, written_by=written_by)
     if written_by is not None:
-        if logs != LogOptions() or offsets is not None:
-            raise UsageError("--written-by names the files by itself: no PATH, --server-properties or selection goes with it")
-        if out.metrics is not None:
-            raise UsageError("--written-by compares no snapshot with the log: --metrics does not go with it")
         from snaprebuild.cli.runs.verify_receipt import run_verify_receipt
 
         return run_verify_receipt(written_by, out=out)

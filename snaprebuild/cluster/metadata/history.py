@@ -434,7 +434,8 @@ def _history(log: MetadataLog, question: HistoryQuestion, run: Run) -> HistoryRe
         names = {each.name for each in fold.topics.values()}
         wanted = () if question.selection is None else question.selection.topics
         meant = " or ".join(filter(None, (did_you_mean(each, names) for each in wanted if each not in names)))
-        text = f"nothing from offset {first_offset} to {fold.offset} mentions {_selection_text(question)}"
+        offsets = f"from offset {first_offset} to {fold.offset}" if fold.offset >= first_offset else f"below offset {first_offset}"
+        text = f"nothing {offsets} mentions {_selection_text(question)}"
         raise UsageError("; ".join(filter(None, (text, meant))), path=log.path)
     if question.selection is not None and not is_damaged:
         known = {f"{partition.topic}-{partition.partition}" for partition in timelines.partitions.values()}

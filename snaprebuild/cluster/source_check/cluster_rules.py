@@ -168,7 +168,11 @@ def in_sync(evidence: SourceEvidence) -> SourceRuleResult:
     detail = f"ISR {list(partition.isr)}, eligible leader replicas {list(partition.elr)}, leader {partition.leader}"
     if not evidence.log.exists:
         return not_applicable(SourceRule.R7, NO_REPLICA_YET)
-    if reason and evidence.i_am_the_leader and not evidence.needs_metadata_log:
+    if reason and evidence.i_am_the_leader:
+        if evidence.needs_metadata_log:
+            return unknown(
+                SourceRule.R7, "--i-am-the-leader is for ZooKeeper: with KRaft a metadata log shows who leads (--metadata)"
+            )
         return holds(SourceRule.R7, f"the operator asserts that it leads (--i-am-the-leader): {reason}", basis=Basis.OPERATOR)
     if reason:
         return _no_evidence(SourceRule.R7, evidence, reason)

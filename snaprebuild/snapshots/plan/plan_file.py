@@ -59,7 +59,6 @@ def plan_lines(header: Line, partitions: Iterable[dict[str, Any]]) -> Iterator[s
         partitions: plain values, one for each line.
     """
     digest = hashlib.sha256()
-    # With blanks, unlike the lines below it: ``check_place`` knows a document of ours by its beginning.
     line = json.dumps(msgspec.to_builtins(header)) + "\n"
     digest.update(line.encode())
     yield line

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import IO, Any
 
-from snaprebuild.errors import RefusedError, UsageError
+from snaprebuild.errors import UsageError
 from snaprebuild.snapshots.rebuild.rebuild_result import RebuildResult
 from snaprebuild.storage.local.document_file import new_file
 from snaprebuild.storage.store import is_object
@@ -32,7 +32,6 @@ def result_file(path: str) -> str:
 
     Raises:
         UsageError: the ending is of no known form, it is in an object store, or pyarrow is missing.
-        RefusedError: it is there.
     """
     if is_object(path):
         raise UsageError("--results: expected a file of this machine", path=path)
@@ -43,8 +42,6 @@ def result_file(path: str) -> str:
         raise UsageError("--results: expected a file that ends with .jsonl, .json or .parquet, or a directory", path=path)
     if path.endswith(_PARQUET) and importlib.util.find_spec("pyarrow") is None:
         raise UsageError("--results: Parquet needs pyarrow (pip install pyarrow); .jsonl needs nothing", path=path)
-    if os.path.lexists(path):
-        raise RefusedError("already exists and is not replaced", path=path)
     return path
 
 

@@ -1,9 +1,9 @@
 """The receipt of partition directories that were written, and ``undo`` of it.
 
-The receipt has JSON lines, each synced before the step that it announces: a header, and before each directory its path with the SHA-256 of
-each of its files. ``undo`` removes a directory only if no broker runs on its log directory, and if each file is as it was written. A
-directory that a broker has used since stays, also if nothing was appended. A broker that stops trims the indexes of the last segment, so
-that they are younger than the directory.
+The receipt has JSON lines: a header, and a line for each directory, which is synced before the directory gets its name. It has the path,
+and the SHA-256 and the modification time of each file. ``undo`` removes a directory only if no broker runs on its log directory, and if
+each file is as it was written. A directory that a broker has used since stays, also if nothing was appended: a broker that stops trims the
+indexes of the last segment. A directory that a later run wrote again stays too: its files have the same bytes and other times.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from formats.partition.file_names import parse_partition_dir_name
 from snaprebuild.errors import ReadFailedError, SnaprebuildError
 from snaprebuild.findings import Finding, Severity, finding_of_error
-from snaprebuild.published import Document, Part, Sha256
+from snaprebuild.published import Document, Int64, Part, Sha256
 from snaprebuild.snapshots.receipts.receipt_lines import FOLLOWER_KIND, TOPIC_KIND
 from snaprebuild.snapshots.receipts.receipt_places import listed_receipts
 from snaprebuild.snapshots.receipts.step_receipt import LastStep, ReceiptForm, ReceiptStep, StepHeader, StepReceipt
@@ -48,15 +48,17 @@ BLOCK_BYTES = 1 << 20
 
 
 class AnnouncedDirectory(ReceiptStep, frozen=True, tag="directory"):
-    """A directory that a run began to write.
+    """A directory that a run wrote, and began to give its name.
 
     Attributes:
         path: of it, absolute.
         files: SHA-256 of each file by name.
+        modified_ns: modification time of each file by name.
     """
 
     path: str
     files: dict[str, Sha256]
+    modified_ns: dict[str, Int64]
 
     def __post_init__(self) -> None:
         is_partition = parse_partition_dir_name(os.path.basename(self.path)) is not None
@@ -64,6 +66,8 @@ class AnnouncedDirectory(ReceiptStep, frozen=True, tag="directory"):
             raise ValueError("expected the absolute path of a partition")
         if any(os.path.basename(each) != each for each in self.files):
             raise ValueError("expected names of files")
+        if self.modified_ns.keys() != self.files.keys():
+            raise ValueError("expected the time of each file")
 
 
 def _form(verb: str, kind: str) -> ReceiptForm[StepHeader]:
@@ -84,18 +88,22 @@ FOLLOWER_FORM = _form("follower build", FOLLOWER_KIND)
 class DirectoryReceipt(StepReceipt):
     """The receipt of a run that writes partition directories."""
 
-    def announce(self, path: str, files: Mapping[str, bytes]) -> None:
-        """Called before a directory is written.
+    def announcing(self, path: str, files: Mapping[str, bytes]) -> Callable[[dict[str, int]], None]:
+        """A function that announces a directory, which is called before the directory gets its name.
+
+        It takes the modification times of the files. It raises RefusedError or WriteFailedError if the receipt cannot be written, so that
+        the directory must not get its name.
 
         Args:
             path: of the directory, absolute.
             files: by name.
-
-        Raises:
-            RefusedError, WriteFailedError: the file cannot be written, so that nothing may be.
         """
         sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        self.append(AnnouncedDirectory(path=path, files=sums))
+
+        def announce(modified_ns: dict[str, int]) -> None:
+            self.append(AnnouncedDirectory(path=path, files=sums, modified_ns=modified_ns))
+
+        return announce
 
 
 # ---------------------------------------------------------------------------------------------------------------------- undo
@@ -111,7 +119,7 @@ class DirectoryAction(StrEnum):
     ABSENT = "absent"
     """The directory is not there."""
     LEFT = "left"
-    """It is not as it was written: a broker has used it, or somebody has changed it. It stays."""
+    """It is not as this run wrote it: a broker has used it, somebody has changed it, or a later run wrote it again. It stays."""
     REFUSED = "refused"
     """A broker holds the log directory, or it cannot be changed."""
 
@@ -185,7 +193,7 @@ def undo_directories(path: str, form: ReceiptForm[StepHeader], *, dry_run: bool)
             reason = error.message
             result.findings.append(finding_of_error(error, announced.path))
         if action is DirectoryAction.LEFT:
-            reason = "it is not as it was written: a broker has used it, or somebody has changed it"
+            reason = "it is not as this run wrote it: a broker has used it, somebody has changed it, or a later run wrote it again"
             result.findings.append(Finding("left-alone", Severity.FINDING, announced.path, reason))
         result.directories.append(UndoneDirectory(path=announced.path, action=action, reason=reason))
     return result
@@ -233,22 +241,20 @@ def _undo(announced: AnnouncedDirectory, *, dry_run: bool) -> DirectoryAction:
 
 
 def _is_as_written(announced: AnnouncedDirectory) -> bool:
-    """Whether a directory has exactly the files that were written, with the same bytes, and none was written after it got its name.
+    """Whether a directory has exactly the files that were written, with the same bytes and modification times.
 
     Raises:
         ReadFailedError: it cannot be read.
     """
     try:
-        directory = os.lstat(announced.path)
-        if not stat.S_ISDIR(directory.st_mode) or set(os.listdir(announced.path)) != set(announced.files):
+        if not stat.S_ISDIR(os.lstat(announced.path).st_mode) or set(os.listdir(announced.path)) != set(announced.files):
             return False
-        places = [os.path.join(announced.path, name) for name in announced.files]
-        files = [os.lstat(place) for place in places]
+        status = {name: os.lstat(os.path.join(announced.path, name)) for name in announced.files}
     except OSError as error:
         raise ReadFailedError.from_os_error(error, "cannot be listed", announced.path) from error
-    if any(not stat.S_ISREG(file.st_mode) or file.st_mtime_ns > directory.st_mtime_ns for file in files):
+    if any(not stat.S_ISREG(file.st_mode) or file.st_mtime_ns != announced.modified_ns[name] for name, file in status.items()):
         return False
-    return all(_sha256(place) == expected for place, expected in zip(places, announced.files.values(), strict=True))
+    return all(_sha256(os.path.join(announced.path, name)) == expected for name, expected in announced.files.items())
 
 
 def _sha256(path: str) -> str:

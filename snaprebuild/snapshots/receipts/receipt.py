@@ -40,6 +40,7 @@ from snaprebuild.storage.local.directories import missing_directories, remove_em
 from snaprebuild.storage.local.document_file import check_new_place
 from snaprebuild.storage.local.journal_file import JournalFile, append_to_journal
 from snaprebuild.storage.local.log_dir_guard import log_dir_above
+from snaprebuild.storage.local.write_advice import ProcessUser
 from snaprebuild.storage.store import is_object
 
 __all__ = [
@@ -62,7 +63,8 @@ def default_receipt_path(out: str | None) -> str:
     directory = next(filter(can_be_written, places), None)
     if directory is None:
         described = " nor to ".join(map(_described, places))
-        raise UsageError(f"a receipt can be written neither to {described}: name one with --receipt FILE")
+        process = f"this process has {ProcessUser.current()}"
+        raise UsageError(f"a receipt can be written neither to {described} ({process}): name one with --receipt FILE")
     return os.path.join(directory, new_receipt_name())
 
 
@@ -120,7 +122,7 @@ class Receipt:
                 self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.destination.receipt_directory
             )
         except WriteFailedError as error:
-            message = f"{error.message}, so no receipt of this run can be written there: use --receipt FILE"
+            message = f"{error.message}. The run needs this receipt: --receipt FILE names another place"
             raise WriteFailedError(message, path=error.path, errno=error.errno) from error
 
     def record(self, partition: PartitionPlan, event: WriteEvent) -> None:

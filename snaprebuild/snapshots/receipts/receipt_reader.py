@@ -305,7 +305,8 @@ def _read_directory(directory: str) -> WrittenReceipt:
     by_run = part_names(directory)
     if not by_run:
         raise UsageError(
-            "has no part of a receipt: name the file that the run left, or the directory that has its parts", path=directory
+            "has no part of a receipt: name the file that the run left, or the directory that has its parts; `undo` lists the receipts",
+            path=directory,
         )
     if len(by_run) > 1:
         message = (

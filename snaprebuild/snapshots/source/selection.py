@@ -121,17 +121,25 @@ class Selection(msgspec.Struct, frozen=True):
         return text
 
     def absent_findings(self, names: Collection[str], place: str, *, are_others_read: bool = True) -> list[Finding]:
-        """One finding for the named partitions that are not among ``names``; none if all are.
+        """A finding for the named partitions that are not among ``names``, and a note for topics that match none of them.
+
+        A list of topics may be the same for all brokers, each of which has some of them.
 
         Args:
             names: of the partitions that are there, such as ``orders-0``.
             place: path of the finding.
             are_others_read: the result has partitions; without one the finding is the whole result.
         """
-        if not self.absent(names):
-            return []
-        cause = None if are_others_read else FindingCause.NOTHING_FOUND
-        return [Finding("nothing-found", Severity.FINDING, place, self.why_absent(names), cause=cause)]
+        findings = []
+        if self.absent(names):
+            cause = None if are_others_read else FindingCause.NOTHING_FOUND
+            findings.append(Finding("nothing-found", Severity.FINDING, place, self.why_absent(names), cause=cause))
+        topics = {name.rpartition("-")[0] for name in names}
+        unmatched = tuple(each for each in self.topics if not fnmatch.filter(topics, each))
+        if unmatched and are_others_read:
+            message = f"no topic matches {' or '.join(map(repr, unmatched))}{msgspec.structs.replace(self, topics=unmatched).hint(topics)}"
+            findings.append(Finding("nothing-found", Severity.NOTE, place, message))
+        return findings
 
     def _meant(self, names: frozenset[str]) -> str | None:
         """Options that select something, where a topic looks like one of ``names``."""

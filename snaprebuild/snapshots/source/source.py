@@ -212,22 +212,18 @@ def open_source(
                 cause=FindingCause.NOTHING_FOUND,
             )
         )
-    elif selection.absent([directory.topic_partition for directory in directories]):
+    else:
         names = [directory.topic_partition for directory in directories]
-        findings += selection.absent_findings(names, absolute(roots[0]), are_others_read=bool(partitions))
-    elif not partitions and not discovery.gone and not any(finding.severity for finding in findings):
-        # A mistyped path must not look like health; the directory of a new broker has no partition yet.
-        is_new = any(store_of(root, stores).present(absolute(root), BROKER_FILES) for root in roots)
-        if not is_new:
-            findings.append(
-                Finding(
-                    "nothing-found",
-                    Severity.FINDING,
-                    absolute(roots[0]),
-                    "no partition was found here",
-                    cause=FindingCause.NOTHING_FOUND,
+        absent = selection.absent_findings(names, absolute(roots[0]), are_others_read=bool(partitions))
+        findings += absent
+        if not absent and not partitions and not discovery.gone and not any(finding.severity for finding in findings):
+            # A mistyped path must not look like health; the directory of a new broker has no partition yet.
+            is_new = any(store_of(root, stores).present(absolute(root), BROKER_FILES) for root in roots)
+            if not is_new:
+                message = "no partition was found here"
+                findings.append(
+                    Finding("nothing-found", Severity.FINDING, absolute(roots[0]), message, cause=FindingCause.NOTHING_FOUND)
                 )
-            )
     source = Source(
         partitions=tuple(partitions),
         findings=tuple(findings),
@@ -266,7 +262,7 @@ def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Findi
 
     return [
         *map(of_fault, discovery.faults),
-        *(Finding("duplicate-path", Severity.NOTE, path, "was reached before by another path") for path in discovery.duplicates),
+        *(Finding("duplicate-path", Severity.NOTE, path, "reached before by another path") for path in discovery.duplicates),
         *(finding_of_error(gone_partition(path), path) for path in discovery.gone),
         *(Finding("odd-keys", Severity.FINDING, path, message) for path, message in discovery.left_out),
         *(

@@ -20,7 +20,7 @@ from snaprebuild.snapshots.engine.partition_replay import ReplayFrom
 from snaprebuild.snapshots.plan.plan_file import Line, PlanLines, plan_lines
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.storage.file_facts import AbsolutePath, InputFile, check_ascending
-from snaprebuild.storage.local.document_file import write_text_file
+from snaprebuild.storage.local.document_file import STAGED_PLAN, write_text_file
 from snaprebuild.storage.local.fingerprint import Fingerprint
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.storage.store import FileIdentity, Ownership
@@ -308,7 +308,7 @@ def save_staged_plan(plan: StagedPlan, owner: Ownership | None = None) -> None:
         faulty_snapshots=plan.faulty_snapshots,
     )
     lines = ({**msgspec.to_builtins(each), "request": numbers[each.request]} for each in plan.partitions)
-    write_text_file(plan.path, plan_lines(header, lines), owner)
+    write_text_file(plan.path, plan_lines(header, lines), owner, replaces=STAGED_PLAN)
 
 
 def load_staged_plan(path: str) -> StagedPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from typing import IO
@@ -17,19 +18,33 @@ from snaprebuild.storage.local.process_settings import document_mode
 from snaprebuild.storage.local.publish import temporary_file
 from snaprebuild.storage.local.regular_file import buffered, open_regular_file
 from snaprebuild.storage.local.write_advice import with_advice
-from snaprebuild.storage.local.write_checks import check_new_files
+from snaprebuild.storage.local.write_checks import check_room, why_not_replaceable, why_not_writable
 from snaprebuild.storage.store import Ownership
 
-__all__ = ["check_new_place", "check_place", "new_file", "write_text_file"]
+__all__ = ["check_document", "check_new_place", "check_place", "new_file", "write_text_file"]
 
 OWN_DOCUMENT = b'"schema":"snaprebuild.'
 """Each of our plans, reports and files of metrics has this in its first bytes, with or without blanks; only such a file is replaced."""
 
+STAGED_PLAN = b"staged-plan"
+AUDIT_LEDGER = b"audit-ledger"
+"""What the schema ids of lasting files that are written again have after the name of the program."""
 
-def check_place(path: str) -> None:
+_LASTING = re.compile(rb'"schema":"snaprebuild\.(receipt|[a-z]+-undo|audit-ledger|staged-plan)/')
+"""Files of ours that a later command needs, and that cannot be made again: no document of another kind replaces them."""
+
+_NAME_PART = 40
+"""Characters of a name that its temporary name has, which is no longer than names may be."""
+
+
+def check_place(path: str, *, replaces: bytes | None = None) -> None:
     """Makes sure that a plan or report may be written here: not in a log directory, and not over a file that is not ours.
 
     Links on the way are followed, and the directories need not exist.
+
+    Args:
+        path: of the file.
+        replaces: the one kind of lasting file that may be there; None for none.
 
     Raises:
         RefusedError: it may not.
@@ -39,22 +54,47 @@ def check_place(path: str) -> None:
         raise RefusedError("has the name of a file of Kafka", path=path)
     check_outside_log_dirs(path, in_directory=directory)
     written = os.path.join(directory, name)  # after a link, `..` may lead elsewhere than in the path as it was given
-    if os.path.lexists(written) and not _is_own(written):
+    if not os.path.lexists(written):
+        return
+    start = _first_bytes(written)
+    if OWN_DOCUMENT not in start:
         raise RefusedError("already exists and is no plan or report of this program", path=path)
+    lasting = _LASTING.search(start)
+    if lasting is not None and lasting[1] != replaces:
+        raise RefusedError(f"is not replaced: a later command needs this file ({lasting[1].decode()})", path=path)
 
 
-def _is_own(path: str) -> bool:
+def _first_bytes(path: str) -> bytes:
+    """The first bytes of a regular file without their blanks; none if it cannot be read."""
     try:
         fd, _ = open_regular_file(path)
     except ReadFailedError:
-        return False
+        return b""
     with buffered(fd) as file, contextlib.suppress(OSError):
-        return OWN_DOCUMENT in file.read(200).replace(b" ", b"")
-    return False
+        return file.read(200).replace(b" ", b"")
+    return b""
+
+
+def check_document(path: str, *, replaces: bool) -> None:
+    """Makes sure, before the work, that a file of ours can be written here at its end. Changes nothing.
+
+    Args:
+        path: of the file.
+        replaces: it replaces an older document.
+
+    Raises:
+        RefusedError: it may not be there (``check_place``), or something has the name of a file that replaces none.
+        WriteFailedError: the write would end with this error.
+    """
+    if not replaces:
+        check_new_place(path)
+        return
+    check_place(path)
+    _check_write(path)
 
 
 def check_new_place(path: str, *, needs_directory: bool = True) -> None:
-    """Makes sure that a new file may be created here, and that its directory can be written to. Changes nothing.
+    """Makes sure that a new file can be created here. Changes nothing.
 
     Args:
         path: of the file.
@@ -67,9 +107,27 @@ def check_new_place(path: str, *, needs_directory: bool = True) -> None:
     if os.path.lexists(os.path.abspath(path)):
         raise RefusedError("already exists and is not replaced", path=path)
     check_place(path)
-    if not needs_directory:
-        return
-    check_new_files(os.path.dirname(os.path.abspath(path)))
+    if needs_directory:
+        _check_write(path)
+
+
+def _check_write(path: str) -> None:
+    """Makes sure that nothing is in the way of a write.
+
+    Raises:
+        WriteFailedError: of its directory, its name, the older file or the room on the device.
+    """
+    absolute = os.path.abspath(path)
+    directory = os.path.dirname(absolute)
+    error = why_not_writable(directory) or why_not_replaceable(absolute)
+    if error is not None:
+        raise _write_failure(path, error)
+    check_room(directory, 1)
+
+
+def _write_failure(path: str, error: OSError) -> WriteFailedError:
+    message = with_advice(f"cannot be written: {error.strerror}", error, path)
+    return WriteFailedError(message, path=path, errno=error.errno)
 
 
 @contextlib.contextmanager
@@ -86,20 +144,21 @@ def new_file(path: str) -> Iterator[IO[bytes]]:
         yield file
 
 
-def write_text_file(path: str, pieces: Iterable[str], owner: Ownership | None = None) -> None:
+def write_text_file(path: str, pieces: Iterable[str], owner: Ownership | None = None, *, replaces: bytes | None = None) -> None:
     """Writes a file whole, piece after piece, replacing an older one of the same name.
 
     Args:
         path: of the file.
         pieces: of its text.
         owner: gets the file if this process is root's; None for the process.
+        replaces: the one kind of lasting file that it may replace; None for none.
 
     Raises:
         RefusedError: a document may not be written there (``check_place``).
         WriteFailedError: it cannot be written; an older one is as it was.
         OutcomeUnknownError: it was written; after a power failure the older file may be back.
     """
-    check_place(path)
+    check_place(path, replaces=replaces)
     with _published(path, replaces=True, owner=owner) as file:
         file.writelines(piece.encode() for piece in pieces)
 
@@ -107,7 +166,7 @@ def write_text_file(path: str, pieces: Iterable[str], owner: Ownership | None = 
 @contextlib.contextmanager
 def _published(path: str, *, replaces: bool, owner: Ownership | None = None) -> Iterator[IO[bytes]]:
     directory, name = os.path.split(os.path.abspath(path))
-    temporary_name = f".{name}-{secrets.token_hex(4)}"  # no other run has it
+    temporary_name = f".{name[:_NAME_PART]}-{secrets.token_hex(4)}"  # no other run has it
     try:
         with opened(directory, OS) as place, temporary_file(place, temporary_name, document_mode(), is_locked=False) as temporary:
             with open(temporary.fd, "wb", closefd=False) as file:
@@ -126,9 +185,7 @@ def _published(path: str, *, replaces: bool, owner: Ownership | None = None) -> 
         if error.path == os.path.join(directory, temporary_name):
             error.path = path  # the temporary name means nothing to its reader
             if isinstance(error, WriteFailedError) and error.errno is not None:
-                cause = OSError(error.errno, os.strerror(error.errno))
-                message = with_advice(f"cannot be written: {cause.strerror}", cause, path)
-                failure = WriteFailedError(message, path=path, errno=error.errno)
+                failure = _write_failure(path, OSError(error.errno, os.strerror(error.errno)))
                 failure.leftover = error.leftover
                 raise failure from error
         raise

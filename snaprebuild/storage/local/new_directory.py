@@ -7,7 +7,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from snaprebuild.errors import AlreadyExistsError, RefusedError
 from snaprebuild.storage.local.directories import OpenDirectory, check_names, opened
@@ -38,7 +38,13 @@ def check_partition_directory(log_dir: str, owner: Ownership) -> None:
 
 
 def create_partition_directory(
-    log_dir: str, name: str, files: Mapping[str, bytes], owner: Ownership | None, *, calls: FileCalls = OS
+    log_dir: str,
+    name: str,
+    files: Mapping[str, bytes],
+    owner: Ownership | None,
+    *,
+    announce: Callable[[dict[str, int]], None] | None = None,
+    calls: FileCalls = OS,
 ) -> None:
     """Creates the directory of a partition with its files.
 
@@ -50,6 +56,7 @@ def create_partition_directory(
         name: ``<topic>-<partition>``.
         files: by name.
         owner: of directory and files, with the mode of the files; None leaves them to the process.
+        announce: called with the modification time of each file in ns, before the directory gets its name; if it raises, nothing is left.
         calls: the system calls.
 
     Raises:
@@ -73,6 +80,8 @@ def create_partition_directory(
                 _take_directory(path, owner)
             for each, data in files.items():
                 create_file(path, each, data, owner=owner, temporary_name=f"{each}.tmp", calls=calls)
+            if announce is not None:
+                announce({each: os.lstat(os.path.join(path, each)).st_mtime_ns for each in files})
             _give_name(place, temporary, name)
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)  # it is gone already if it has its real name

@@ -146,7 +146,7 @@ def owner_refusal(owner: Ownership, present: Ownership, error: OSError, *, direc
         path: for the message.
     """
     advice = advice_on_owner(owner, present, error, directory)
-    return RefusedError(f"cannot be given the segment's {owner}: {reason_of(error)}. {advice}", path=path)
+    return RefusedError(f"cannot be given its {owner}: {reason_of(error)}. {advice}", path=path)
 
 
 def temporary_name_of(name: str) -> str:
@@ -329,9 +329,9 @@ class TemporaryFile(msgspec.Struct):
                 # Some network file systems accept another owner and keep their own.
                 present = Ownership.of(calls.fstat(self.fd))
         except OSError as error:
-            raise self._failed(f"give the file the segment's {owner}", error) from error
+            raise self._failed(f"give the file its {owner}", error) from error
         if present != owner:
-            message = f"cannot be given the segment's {owner}: the file system keeps {present}"
+            message = f"cannot be given its {owner}: the file system keeps {present}"
             raise RefusedError(message, path=self.place.path(self.name))
 
     def _change_owner(self, present: Ownership, owner: Ownership) -> None:

@@ -9,6 +9,8 @@ import errno
 import functools
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import suppress
 
 from snaprebuild.errors import WriteFailedError
 from snaprebuild.storage.local.publish import owner_refusal
@@ -21,6 +23,7 @@ __all__ = [
     "check_room",
     "free_bytes_of",
     "is_link_allowed",
+    "why_not_replaceable",
     "why_not_writable",
 ]
 
@@ -64,6 +67,42 @@ def why_not_writable(directory: str) -> OSError | None:
     return OSError(number, os.strerror(number), above)
 
 
+def why_not_replaceable(path: str) -> OSError | None:
+    """The error of the system call that would give a new file a name, and replace an older file; None if nothing is in the way.
+
+    Args:
+        path: absolute; its directory can be written to.
+    """
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:  # of a name that is too long
+        return error
+    place = os.stat(os.path.dirname(path))
+    is_owner = os.geteuid() in (status.st_uid, place.st_uid)
+    if place.st_mode & stat.S_ISVTX and not is_owner and not _has_capability(CAP_FOWNER):
+        return PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+    if _is_mount_point(path):
+        return OSError(errno.EBUSY, "is a mount of its own, which no file replaces: mount its directory instead", path)
+    return None
+
+
+def _is_mount_point(path: str) -> bool:
+    """Whether something is mounted over a file, as by a container for a volume of one file; False if the kernel does not show it."""
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    for character in ("\\", " ", "\t", "\n"):
+        real = real.replace(character, f"\\{ord(character):03o}")
+    return any(words[4] == real for words in _mounts())
+
+
+def _mounts() -> Iterator[list[str]]:
+    """The words of each line about a mount (proc_pid_mountinfo(5)); none if the kernel does not show them."""
+    with suppress(OSError), open(MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            yield line.split()
+
+
 @functools.lru_cache(maxsize=64)
 def _file_system_type(device: int) -> str | None:
     """The type of the file system of a device, such as ``ext4``; None if the kernel does not show it.
@@ -72,14 +111,9 @@ def _file_system_type(device: int) -> str | None:
         device: its number (``st_dev``).
     """
     numbers = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
-            for line in lines:
-                mount, _, source = line.partition(" - ")
-                if mount.split()[2] == numbers:
-                    return source.split()[0]
-    except (OSError, IndexError):
-        return None
+    for words in _mounts():
+        if words[2] == numbers:
+            return words[words.index("-", 6) + 1]
     return None
 
 
@@ -130,7 +164,7 @@ def check_room(directory: str, files: int) -> None:
     is_privileged = _has_capability(CAP_SYS_RESOURCE)
     blocks = status.f_bfree if is_privileged else status.f_bavail
     inodes = status.f_ffree if is_privileged else status.f_favail
-    need = f"{files} files need"
+    need = "a file needs" if files == 1 else f"{files} files need"
     if status.f_blocks and blocks < files:
         message = f"{need} at least {files * status.f_frsize} bytes, and {blocks * status.f_frsize} are free on their file system"
     elif status.f_files and inodes < files:

@@ -322,8 +322,8 @@ def _lock_of(answer: dict[str, Any]) -> ObjectLock | None:
     if lock.get("ObjectLockEnabled") != "Enabled":
         return None
     default = (lock.get("Rule") or {}).get("DefaultRetention") or {}
-    years = default.get("Years")
-    retention = _when(default) if years is None else _time_text(years, "year")
+    years = default.get("Years")  # some stores answer 0 next to the days
+    retention = _time_text(years, "year") if years else _when(default)
     return ObjectLock(lock_mode=default.get("Mode"), lock_retention=retention)
 
 

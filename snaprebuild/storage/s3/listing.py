@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from snaprebuild.errors import ReadFailedError, RefusedError
 from snaprebuild.storage.s3.requests import bucket_and_key, client_of, modified_ns_of, payer_of, read_failed
-from snaprebuild.storage.store import ObjectStatus, S3Settings
+from snaprebuild.storage.store import MORE_REQUESTS, ObjectStatus, S3Settings
 from snaprebuild.storage.thread_pool import map_in_threads
 
 __all__ = ["Listing"]
@@ -52,7 +52,7 @@ class Listing:
         self.answers += 1
         if self.settings.max_requests is None and (self.keys > KEYS_MAX or self.answers > ANSWERS_MAX):
             message = f"the store lists more than {KEYS_MAX:,} keys, or sends more than {ANSWERS_MAX:,} answers for one listing"
-            raise RefusedError(f"{message}: select fewer, or set max_requests to allow more", path=self.location)
+            raise RefusedError(f"{message}: select fewer{MORE_REQUESTS}", path=self.location)
 
     @property
     def _target(self) -> tuple[str, str]:

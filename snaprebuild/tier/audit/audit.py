@@ -65,7 +65,7 @@ from snaprebuild.tier.remote_store import (
 if TYPE_CHECKING:
     from snaprebuild.cluster.source_check.metadata_read import MetadataRead
 
-__all__ = ["tier_audit"]
+__all__ = ["selected_partitions", "tier_audit"]
 
 MakeEngine = Callable[[int], Engine | None]
 
@@ -260,7 +260,7 @@ def tier_audit(
     tier = list_store(access, run.stores)
     turn = None if ledger is None else LedgerTurn.begun(ledger, run, tier, begins_rounds=keep is None)
     selection = selection or Selection()
-    audits, findings = _selected(tier, selection)
+    audits, findings = selected_partitions(tier, selection)
     audit = StoreAudit(root.path, level, tier.verified, audits, [*tier.findings, *findings])
     if not audits:
         refuse_without_copies(tier, audit.store_findings, selection)
@@ -433,7 +433,7 @@ def _limit_findings(audit: StoreAudit) -> Iterator[Finding]:
 # ---------------------------------------------------------------------------------------------------------------- partitions
 
 
-def _selected(tier: Tier, selection: Selection) -> tuple[list[PartitionAudit], list[Finding]]:
+def selected_partitions(tier: Tier, selection: Selection) -> tuple[list[PartitionAudit], list[Finding]]:
     """The partitions that are audited, and what is wrong with the others."""
     logs = tier.logs
     listed = tier.partitions.values()
@@ -525,8 +525,7 @@ def _taken(replay: _PlannedReplay, verdict: PartitionVerdict, clock: Clock, keep
     if isinstance(verdict.outcome, WindowOutcome):
         replay.log.take_standings(verdict.outcome.consistent, verdict.outcome.suspect, verdict.outcome.noted)
         replay.log.take_proven(verdict.outcome, keep)
-    elif replay.stretch.is_from_zero:
-        replay.log.mark_provable(verdict.outcome)
+    replay.log.take_right(verdict.outcome)
     resume_at = _resume_at(replay, verdict.outcome)
     if resume_at is None or verdict.outcome.limit is not None:
         return []

@@ -15,23 +15,20 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from formats.limits import INT64_MAX
-from formats.log.batch_headers import TailKind
-from formats.partition.producer_snapshot import write_entries
 from formats.remote.object_names import LocalTierFile
 from snaprebuild.findings import Finding, FindingCause, Severity
 from snaprebuild.replay.classes import SnapshotClass
-from snaprebuild.replay.difference import Comparison, impossible_entries
+from snaprebuild.replay.difference import Comparison
 from snaprebuild.replay.window import Clock
 from snaprebuild.snapshots.engine.partition_replay import BoundaryState
 from snaprebuild.snapshots.source.source import PartitionSource
-from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome
+from snaprebuild.snapshots.verify import PartitionVerdict, VerifyOutcome, right_snapshot
 from snaprebuild.storage.partition_dir import ListedFile, SegmentFiles
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
@@ -174,15 +171,33 @@ def remote_line(spans: Sequence[CopySpan], epochs: Epochs) -> RemoteLine:
     reasons = {
         number: _left_out_reason(spans[number], end, epochs) for number, end in enumerate(ends) if end <= spans[number].end_offset
     }
+    members = tuple(number for number in range(len(spans)) if number not in reasons)
+    taken = {*members, *_needed_parts(spans, ends, members)}
     usable = sorted(
-        (number for number, end in enumerate(ends) if end > spans[number].start_offset),
+        (number for number in taken if ends[number] > spans[number].start_offset),
         key=lambda number: (spans[number].start_offset, -ends[number], _preferred(spans[number])),
     )
     chosen = list(_joined(spans, ends, usable))
     following_starts = [*(spans[number].start_offset for number in chosen[1:]), sys.maxsize]
     parts = tuple(LinePart(number, min(ends[number], start)) for number, start in zip(chosen, following_starts, strict=False))
-    members = tuple(number for number in range(len(spans)) if number not in reasons)
     return RemoteLine(parts, members, reasons)
+
+
+def _needed_parts(spans: Sequence[CopySpan], ends: Sequence[int], members: Collection[int]) -> set[int]:
+    """Copies of which only the beginning is of the log, and that have offsets there that no member has.
+
+    A broker reads from a copy as a whole. Where members have the same offsets, it would go on with records that were truncated since.
+    """
+    whole = sorted((spans[number].start_offset, ends[number]) for number in members)
+    needed = set()
+    for number in {*range(len(spans))}.difference(members):
+        reached = spans[number].start_offset
+        for start, end in whole:
+            if start <= reached:
+                reached = max(reached, end)
+        if reached < ends[number]:
+            needed.add(number)
+    return needed
 
 
 def _joined(spans: Sequence[CopySpan], ends: Sequence[int], usable: Sequence[int]) -> Iterator[int]:
@@ -493,21 +508,20 @@ class CopyLog:
         starts = [each.copy.start_offset for each in parts]
         return parts[max(bisect.bisect_right(starts, finding.offset or 0) - 1, 0)].copy
 
-    def mark_provable(self, outcome: VerifyOutcome) -> None:
-        """Marks the copies at whose end the replay has the exact state."""
-        inexact = [each.offset for each in outcome.snapshots if each.snapshot_class not in (SnapshotClass.EXACT, None)]
-        least = min(inexact, default=INT64_MAX)
-        for each in self.members:
-            each.is_provable = each.copy.next_offset in outcome.reached and each.copy.next_offset < least
-
-    def take_proven(self, outcome: WindowOutcome, proven: ProvenSnapshots | None) -> None:
-        """Marks the copies whose right snapshot two others confirm, and keeps these snapshots if they are wanted."""
+    def take_right(self, outcome: VerifyOutcome) -> None:
+        """Takes the SHA-256 of the right snapshots of wrong copies, and why there is none."""
         for each in self.members:
             offset = each.copy.next_offset
-            if offset not in outcome.provable or each.verdict not in WRONG:
-                continue
-            each.is_provable = True
-            if proven is not None:
+            if each.verdict in WRONG and each.right_sha256 is None:
+                each.right_sha256 = outcome.right_sha256.get(offset)
+                each.unproven = outcome.unproven_reasons.get(offset, each.unproven)
+
+    def take_proven(self, outcome: WindowOutcome, proven: ProvenSnapshots | None) -> None:
+        """Marks the copies that a window was replayed on, and keeps the right snapshots that two others confirm, if they are wanted."""
+        for each in self.members:
+            offset = each.copy.next_offset
+            each.is_exact = each.is_exact or offset in outcome.exact_bases
+            if proven is not None and each.verdict in WRONG and offset in outcome.proven:
                 each.proven = proven.add(SnapshotClass.EXACT.value, outcome.proven[offset])
 
     def take_standings(self, consistent: Mapping[str, str], suspect: Mapping[str, str], noted: Mapping[str, str]) -> None:
@@ -545,18 +559,9 @@ class CopyLog:
         copy = self.by_end.get(state.offset) if listed is None else self.by_name.get(listed.name)
         if copy is None or not (comparison is None or comparison.proven_wrong):
             return
-        if state.is_cut and state.segment.cut_batch_offset is not None:
-            return  # the last copy below a gap ends with a batch, too, and its state is known
-        judgement = state.judgement
-        if judgement.snapshot_class is not SnapshotClass.EXACT:
-            # What was deleted before the first copy may still be in a later snapshot alone.
-            copy.unproven = f"the replay is {judgement.snapshot_class.value}: {judgement.reasons[0]}"
-        elif state.segment.tail.kind is not TailKind.CLEAN:
-            copy.unproven = f"its segment ends with bytes that are not a batch: {state.segment.tail.error}"
-        elif (impossible := impossible_entries(state.entries, state.offset)) is not None:
-            copy.unproven = f"the replay gives what no broker writes: {impossible}"
-        else:
-            copy.proven = proven.add(judgement.snapshot_class.value, write_entries(state.entries))
+        right = right_snapshot(state)
+        if isinstance(right, bytes):
+            copy.proven = proven.add(state.judgement.snapshot_class.value, right)
 
 
 def join_copies(audit: PartitionAudit, readable: Sequence[CopyAudit]) -> CopyLog:

@@ -37,6 +37,7 @@ __all__ = [
     "SnapshotVerdict",
     "StoreAudit",
     "add_findings",
+    "add_lost_copies",
     "read_copies",
     "read_ends",
     "verdict_counts",
@@ -126,9 +127,10 @@ class CopyAudit:
         difference_count: all of them.
         note: why it may be wrong if brokers keep idle producers for longer than a day; empty if not.
         is_from_zero: a replay from offset 0 on gave the verdict.
-        is_provable: a replay from offset 0 on has the exact state at its end.
         proven: the right snapshot, if this one is wrong, the log proves another one, and it is wanted for a repair.
         unproven: why there is none.
+        right_sha256: SHA-256 of the right snapshot, if this one is wrong, and the log proves another one; None otherwise.
+        is_exact: its snapshot has every entry of the replay, also expired ones.
         proof: of an earlier run, if this one has none; None otherwise.
         proven_ms: when its segment was read for the proof, by a ledger, ms since 1970; None without a ledger or a proof.
         is_waiting: a later run reads it, as a ledger has it.
@@ -143,9 +145,10 @@ class CopyAudit:
     difference_count: int = 0
     note: str = ""
     is_from_zero: bool = False
-    is_provable: bool = False
     proven: ProvenSnapshot | None = None
     unproven: str = "the replay has no state at its end"
+    right_sha256: str | None = None
+    is_exact: bool = False
     proof: ProofKind | None = None
     proven_ms: int | None = None
     is_waiting: bool = False
@@ -185,6 +188,7 @@ class CopyAudit:
         self.expected_entries = comparison.expected_entries
         self.differences = tuple(DifferingProducer.of(each) for each in comparison.differences)
         self.difference_count = comparison.difference_count
+        self.is_exact = comparison.status is ComparisonStatus.EQUAL and snapshot.snapshot_class is SnapshotClass.EXACT
         proves_nothing = snapshot.snapshot_class in (SnapshotClass.UNSOUND, SnapshotClass.UNPROVEN)
         if self.verdict is SnapshotVerdict.RIGHT and proves_nothing:
             assert snapshot.snapshot_class is not None
@@ -363,16 +367,19 @@ def read_copies(audit: PartitionAudit) -> None:
     Raises:
         RefusedError: a limit of the run is used up; then nothing was read.
     """
-    remote = audit.remote
-    remote.read_facts([each.copy for each in audit.copies if not each.copy.missing])
+    audit.remote.read_facts([each.copy for each in audit.copies if not each.copy.missing])
     audit.leave_out_deleted([each for each in audit.copies if each.copy.facts.fault is not None])
+    audit.readable = [each for each in audit.copies if not each.copy.missing and _is_readable(audit, each)]
+    add_lost_copies(audit)
+
+
+def add_lost_copies(audit: PartitionAudit) -> None:
+    """Adds the live copies without any object, and what is wrong with those that lack some."""
     for each in audit.copies:
         if each.copy.missing:
             _add_incomplete(audit, each)
-        elif _is_readable(audit, each):
-            audit.readable.append(each)
-    for copy in remote.copies.values():
-        if not copy.objects.by_kind and remote.log.is_live(copy.segment_id):
+    for copy in audit.remote.copies.values():
+        if not copy.objects.by_kind and audit.remote.log.is_live(copy.segment_id):
             audit.copies.append(_lost_copy(audit, copy))
     audit.copies.sort(key=lambda each: each.copy.start_offset)
 

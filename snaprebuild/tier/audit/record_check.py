@@ -21,7 +21,7 @@ from snaprebuild.errors import ChangedFileError, LimitReachedError, ReadFailedEr
 from snaprebuild.findings import Severity, pluralize
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, TaskOutcome
 from snaprebuild.snapshots.engine.schedule import run_tasks
-from snaprebuild.snapshots.engine.segment_reader import Outcomes, ReadTask, read_tasks
+from snaprebuild.snapshots.engine.segment_reader import Outcomes, Pieces, ReadTask, read_each, read_tasks
 from snaprebuild.snapshots.run import Run
 from snaprebuild.storage.local.pipe_reader import piped
 from snaprebuild.storage.store import OpenBytes
@@ -53,22 +53,25 @@ class _CopyRecords(msgspec.Struct, frozen=True):
         faults: batches, or ends of the segment, that cannot be read.
         first_fault: what is wrong with the first of them, with its byte; None without one.
         unread: why the copy was not read, or not to its end; None if it was.
-        limit: the limit of the run that ended it, in words; None for none.
     """
 
     records: int
     faults: int
     first_fault: str | None
     unread: str | None = None
-    limit: str | None = None
 
 
 def _read_copies(tasks: Sequence[ReadTask]) -> Outcomes:
     """In a worker: the records of copies, for ``_RecordTask``."""
-    return cast("Outcomes", [(_copy_records(task),) for task in tasks])
+    return read_each(lambda task: cast("Pieces", (_copy_records(task),)), tasks)
 
 
 def _copy_records(task: ReadTask) -> _CopyRecords:
+    """Decodes the records of a copy.
+
+    Raises:
+        LimitReachedError: a limit of the run is used up.
+    """
     piece = LogPiece(
         store=task.store,
         path=task.path,
@@ -82,15 +85,12 @@ def _copy_records(task: ReadTask) -> _CopyRecords:
     )
     check = _SegmentCheck()
     unread = None
-    limit = None
     try:
         with piece.open() as source:
             check.read(piece, source)
-    except LimitReachedError as error:
-        limit = error.message
     except (ReadFailedError, ChangedFileError) as error:
         unread = error.message
-    return _CopyRecords(check.records, check.faults, check.first_fault, unread, limit)
+    return _CopyRecords(check.records, check.faults, check.first_fault, unread)
 
 
 class _RecordTask(PartitionTask):
@@ -113,15 +113,10 @@ class _RecordTask(PartitionTask):
         audit.records_read = 0
 
     def take(self, summary: _CopyRecords) -> bool:  # type: ignore[override]  # it is what ``_read_copies`` gives
-        """Takes what the records of the next copy are. False if a limit ended the read."""
+        """Takes what the records of the next copy are."""
         audit = self._audit
         each = self._copies[self._next]
         audit.records_read = (audit.records_read or 0) + summary.records
-        if summary.limit is not None:
-            left = pluralize(len(self._copies) - self._next, "copy", "copies")
-            message = f"{summary.limit}: the records of {left} were not decoded, or not all"
-            audit.add_finding("tier-limit", Severity.FINDING, message, each.copy.start_offset, is_unread=True)
-            return False
         self._next += 1
         if summary.unread is not None:
             if not audit.leave_out_deleted([each]):
@@ -140,8 +135,13 @@ class _RecordTask(PartitionTask):
         audit.add_finding("tier-damaged-records", Severity.DAMAGED, message, each.copy.start_offset)
 
     def fail(self, error: SnaprebuildError | FormatError) -> None:
-        """The worker of a copy died, or none can be started: the records of this copy and of those after it were not decoded."""
-        for each in self._copies[self._next :]:
+        """The records of a copy and of those after it were not decoded: a limit is used up, or there is no worker."""
+        left = self._copies[self._next :]
+        if isinstance(error, LimitReachedError):
+            message = f"{error.message}: the records of {pluralize(len(left), 'copy', 'copies')} were not decoded, or not all"
+            self._audit.add_finding("tier-limit", Severity.FINDING, message, left[0].copy.start_offset, is_unread=True)
+            return
+        for each in left:
             self._audit.findings.append(fault_finding(self._audit.remote.place, each.copy, error.message, is_unread=True))
 
 

@@ -163,15 +163,15 @@ class WindowOutcome(VerifyOutcome):
         suspect: why each of some snapshots may be wrong.
         noted: why each of some snapshots may be wrong if brokers keep idle producers for longer.
         resume_at: segments that begin here or above are replayed next, without those below, which are damaged; None if none is.
-        provable: boundaries whose own snapshot is wrong or has no bytes, and whose state two other snapshots confirm.
-        proven: bytes of the right snapshots at these boundaries, if they are wanted.
+        exact_bases: boundaries whose own snapshot has every entry that the state of those above was replayed on.
+        proven: bytes of the right snapshots, where two other snapshots confirm them (``right_sha256``), if they are wanted.
     """
 
     consistent: dict[str, str] = msgspec.field(default_factory=dict)
     suspect: dict[str, str] = msgspec.field(default_factory=dict)
     noted: dict[str, str] = msgspec.field(default_factory=dict)
     resume_at: int | None = None
-    provable: set[int] = msgspec.field(default_factory=set)
+    exact_bases: set[int] = msgspec.field(default_factory=set)
     proven: dict[int, bytes] = msgspec.field(default_factory=dict)
 
     def take(self, judged: WindowOutcome) -> None:
@@ -180,7 +180,7 @@ class WindowOutcome(VerifyOutcome):
         self.consistent |= judged.consistent
         self.suspect |= judged.suspect
         self.noted |= judged.noted
-        self.provable |= judged.provable
+        self.exact_bases |= judged.exact_bases
         self.proven |= judged.proven
         if self.resume_at is None:
             self.resume_at = judged.resume_at

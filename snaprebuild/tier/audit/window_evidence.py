@@ -10,6 +10,7 @@ If no snapshot is proven, one from which all later ones follow is consistent, wh
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -21,9 +22,9 @@ from snaprebuild.errors import ReadFailedError
 from snaprebuild.replay.base_judge import BaseJudge
 from snaprebuild.replay.base_verdict import BaseVerdict
 from snaprebuild.replay.classes import ReplayRecord, SnapshotClass
-from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare, impossible_entries
+from snaprebuild.replay.difference import Comparison, ComparisonStatus, compare, impossible_entries, match_entries
 from snaprebuild.replay.first_events import NO_EVENTS, FirstEvents, joined_events
-from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, effect_of_entries, entries_of
+from snaprebuild.replay.segment_effect import IDENTITY, RunningEffect, effect_of_entries, entries_of, sorted_entries
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.replay.window import Clock, same_when_loaded, settle, shows_transactions
 from snaprebuild.snapshots.engine.first_snapshot import FirstSnapshot, judge_first_snapshot, wrong_by_the_log
@@ -113,9 +114,10 @@ class WindowEvidence:
             entries = entries_of(state.total())
             if len(confirming - {offset}) < CONFIRMING_LEAST or impossible_entries(entries, offset) is not None:
                 continue
-            self._outcome.provable.add(offset)
+            right = write_entries(entries)
+            self._outcome.right_sha256[offset] = hashlib.sha256(right).hexdigest()
             if self._window.keeps_proven:
-                self._outcome.proven[offset] = write_entries(entries)
+                self._outcome.proven[offset] = right
 
     def _by_records_above(self, judged: list[WindowSnapshot]) -> set[str]:
         """Names of the snapshots that the records above them contradict; those that are judged get that comparison."""
@@ -180,10 +182,18 @@ class WindowEvidence:
             base = judge_first_snapshot(part, held, self._clock)
             if base.usable is not None:
                 states = self._states(part, held, base.usable)
+                self._take_exact_base(first, base.usable)
                 self._based = first, states
                 return partial(self._settled_by, first, states)
             self._suspect_base(part, base)
         return None
+
+    def _take_exact_base(self, first: int, base: BaseVerdict) -> None:
+        """Records a base all of whose entries are used."""
+        for listed in self._directory.snapshots_at(first):
+            entries = self._contents.evidence(first, listed)
+            if entries is not None and not len(match_entries(sorted_entries(entries), base.entries)):
+                self._outcome.exact_bases.add(first)
 
     def _suspect_base(self, part: PartitionDir, base: FirstSnapshot) -> None:
         """Records that something contradicts a base that is not used."""

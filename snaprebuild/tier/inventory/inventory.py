@@ -467,8 +467,8 @@ def _partition_findings(partition: InventoryPartition, judged: _Judged, logs: Re
     if cold:
         classes = ", ".join(sorted({each for copy in cold for each in _archives_of(copy)}))
         message = (
-            f"{pluralize(len(cold), 'copy', 'copies')} in storage class {classes}: reads of brokers fail until the objects are "
-            "restored, and the plugin restores none"
+            f"{pluralize(len(cold), 'copy', 'copies')} in storage class {classes}: reads of brokers fail unless the objects "
+            "are restored, which no listing shows; the plugin restores none"
         )
         yield Finding("tier-restore-first", Severity.FINDING, place, message, cold[0].start_offset)
     for copy in partition.copies:

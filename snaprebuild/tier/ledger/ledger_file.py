@@ -29,7 +29,7 @@ from snaprebuild.published import Natural, Part, Uuid, line_of
 from snaprebuild.replay.segment_summary import SegmentSummary
 from snaprebuild.snapshots.engine.segment_reader import ReadTask
 from snaprebuild.snapshots.run import current_time_ms
-from snaprebuild.storage.local.document_file import new_file, write_text_file
+from snaprebuild.storage.local.document_file import AUDIT_LEDGER, new_file, write_text_file
 from snaprebuild.storage.local.journal_file import JournalFile
 from snaprebuild.storage.local.regular_file import open_named_file
 from snaprebuild.tier.audit.partition_audit import ProofKind, SnapshotVerdict
@@ -476,7 +476,7 @@ class AuditLedger:
         live_bytes = sum(place.size_bytes + 1 for place in places) + copy_bytes + len(line_of(self._header)) + 1
         if 2 * live_bytes < contents.size_bytes:
             self._journal.sync()
-            write_text_file(self.path, self._new_lines(sorted(places, key=lambda each: each.position)))
+            write_text_file(self.path, self._new_lines(sorted(places, key=lambda each: each.position)), replaces=AUDIT_LEDGER)
 
     def _new_lines(self, places: list[_Place]) -> Iterator[str]:
         """The lines of a new file, which is on the device before it has its name: the last one says so."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -460,10 +460,12 @@ class _CopyDecisions:
             self._check_leader(leader, spans)
         else:
             self._check_one_line(spans, line, epochs)
-        self._leave_out_others(rows, line)
-        for part in line.parts:
+        start = self._context.log_start_offset or 0
+        parts = [part for part in line.parts if part.until > start]  # what else it has was truncated
+        self._leave_out_others(rows, line, {part.number for part in parts})
+        for part in parts:
             rows[part.number].until = part.until
-        return [rows[part.number] for part in line.parts]
+        return [rows[part.number] for part in parts]
 
     def _newest_epochs(self, rows: Sequence[_Row]) -> Epochs:
         """The leader epochs of the log of the newest copy."""
@@ -493,8 +495,7 @@ class _CopyDecisions:
             self._refusals.append(RecordsRefusal(cause=RefusalCause.TWO_LINES, message=message, offset=span.start_offset))
 
     @staticmethod
-    def _leave_out_others(rows: Sequence[_Row], line: RemoteLine) -> None:
-        chosen = {part.number for part in line.parts}
+    def _leave_out_others(rows: Sequence[_Row], line: RemoteLine, chosen: Collection[int]) -> None:
         for number, row in enumerate(rows):
             if number in chosen:
                 continue

@@ -355,8 +355,8 @@ def _write_replicas(
         for each in replicas:
             locks[each.log_dir].verify()
             own = files[each.partition]
-            receipt.announce(each.path, own)
-            create_partition_directory(each.log_dir, each.name, own, _owner_of(each.log_dir))
+            announce = receipt.announcing(each.path, own)
+            create_partition_directory(each.log_dir, each.name, own, _owner_of(each.log_dir), announce=announce)
             done.append(each)
     except BaseException:
         for each in reversed(done):

@@ -155,8 +155,11 @@ def _with_place(manifest: AivenManifest, place: IndexPlace) -> bytes:
     return write_aiven_manifest(document)
 
 
-def write_repair(repair: CopyRepair, announce: Callable[[], None]) -> None:
+def write_repair(repair: CopyRepair, announce: Callable[[], None]) -> FileIdentity:
     """Writes. An error leaves the copy as it was, or with the right snapshot after its indexes, or repaired.
+
+    Returns:
+        The identity of the new manifest.
 
     Args:
         repair: what is written.
@@ -172,11 +175,14 @@ def write_repair(repair: CopyRepair, announce: Callable[[], None]) -> None:
         repair.indexes_at.replace(data, repair.indexes)
         read_back(repair.indexes_at, data)
     repair.manifest_at.replace(repair.new_manifest, repair.manifest)
-    read_back(repair.manifest_at, repair.new_manifest)
+    return read_back(repair.manifest_at, repair.new_manifest)
 
 
-def read_back(file: StorePath, data: bytes) -> None:
+def read_back(file: StorePath, data: bytes) -> FileIdentity:
     """Compares what is there with what was just written.
+
+    Returns:
+        Its identity.
 
     Raises:
         OutcomeUnknownError: it is something else, or cannot be read.
@@ -188,3 +194,4 @@ def read_back(file: StorePath, data: bytes) -> None:
     if found is None or found.data != data:
         what = "is gone" if found is None else "holds other bytes"
         raise OutcomeUnknownError(f"was written, and {what} when it is read back", path=file.path)
+    return found.identity

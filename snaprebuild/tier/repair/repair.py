@@ -7,8 +7,9 @@ below. There is damage below it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec import structs
 
@@ -29,6 +30,7 @@ from snaprebuild.tier.cost import AuditCost
 from snaprebuild.tier.ledger.ledger_file import AuditLedger
 from snaprebuild.tier.remote_store import StoreAccess
 from snaprebuild.tier.repair.copy_repair import CopyRepair, copy_repair, write_repair
+from snaprebuild.tier.repair.earlier_audit import EarlierAudit, PresentAudit, present_audit
 from snaprebuild.tier.repair.repaired_copy import ObjectPart, RepairAction, RepairedCopy
 from snaprebuild.tier.repair.undo import RepairReceipt
 
@@ -117,6 +119,7 @@ def tier_repair(
     undo_path: str | None = None,
     announce: Callable[[AuditCost], None] | None = None,
     ledger: AuditLedger | None = None,
+    earlier: EarlierAudit | None = None,
 ) -> StoreRepair:
     """Repairs every snapshot below a location that is wrong.
 
@@ -128,27 +131,27 @@ def tier_repair(
         undo_path: of the receipt, which must not exist; None for a dry run, which writes nothing.
         announce: called with what is going to be read.
         ledger: of audits of this store: what it has is not read again, unless the objects have changed.
+        earlier: the document of an audit of this store, which takes the place of one; not with a ledger.
 
     Raises:
         UsageError, ReadFailedError: as ``tier_audit``.
         RefusedError: as ``tier_audit``, or the store would not honour conditions, or the receipt may not be there.
     """
     with ProvenSnapshots() as proven:
-        audit = tier_audit(
-            access,
-            run,
-            selection=selection,
-            keep=proven,
-            announce=announce,
-            ledger=ledger,
-        )
+        present: PresentAudit | None = None
+        if earlier is None:
+            audit = tier_audit(access, run, selection=selection, keep=proven, announce=announce, ledger=ledger)
+        else:
+            present = present_audit(earlier, access, run, selection or Selection())
+            present.replay(run, proven, partial(_is_due, allow_unverified=allow_unverified), announce)
+            audit = present.audit
         result = StoreRepair(audit, undo_path is None)
         result.findings = [each for each in audit.findings if each.cause is not FindingCause.WRONG_REMOTE_SNAPSHOT]
         wrong = list[_WrongSnapshot]()
         for partition in audit.partitions:
-            wrong += _wrong_snapshots(partition, result.findings, allow_unverified=allow_unverified)
+            wrong += _wrong_snapshots(partition, result.findings, present, allow_unverified=allow_unverified)
         due = [each for each in wrong if each.action is RepairAction.WOULD_REPAIR]
-        _Repairs(result, access, proven).run(due, undo_path)
+        _Repairs(result, access, proven, {} if present is None else present.grown).run(due, undo_path)
         result.copies = [each.published() for each in wrong]
         result.needs_permission = any(each.reason == UNVERIFIED for each in wrong)
     return result
@@ -159,27 +162,44 @@ def tier_repair(
 UNVERIFIED = "whether brokers read these copies is not verified"
 
 
-def _wrong_snapshots(partition: PartitionAudit, findings: list[Finding], *, allow_unverified: bool) -> list[_WrongSnapshot]:
+def _is_due(partition: PartitionAudit, copy: CopyAudit, *, allow_unverified: bool) -> bool:
+    """Whether a wrong snapshot is repaired if its right content is proven."""
+    return _why_none(partition, allow_unverified=allow_unverified) is None and _obstacle(partition, copy) is None
+
+
+def _why_none(partition: PartitionAudit, *, allow_unverified: bool) -> str | None:
+    """Why no snapshot of a partition is repaired; None if some may be."""
+    if partition.remote.layout is not TierLayout.AIVEN:
+        return "LocalTieredStorage keeps a snapshot in a file of its own, and a file is not replaced"
+    return None if partition.remote.verified or allow_unverified else UNVERIFIED
+
+
+def _wrong_snapshots(
+    partition: PartitionAudit, findings: list[Finding], present: PresentAudit | None, *, allow_unverified: bool
+) -> list[_WrongSnapshot]:
     """The wrong copies of a partition, and which are repaired. A reason that concerns all of them is one finding.
 
     Args:
         partition: that was audited.
         findings: get the reasons.
+        present: what an earlier audit has of them; None without one.
         allow_unverified: take complete copies for live.
     """
     wrong = [each for each in partition.copies if each.verdict in WRONG]
-    refusal = None
+    refusal = _why_none(partition, allow_unverified=allow_unverified)
     advice = ""
-    if partition.remote.layout is not TierLayout.AIVEN:
-        refusal = "LocalTieredStorage keeps a snapshot in a file of its own, and a file is not replaced"
-    elif not (partition.remote.verified or allow_unverified):
-        refusal = UNVERIFIED
+    if refusal == UNVERIFIED:
         advice = ": give --metadata-log, or take every complete copy for live with --allow-unverified"
     if wrong and refusal is not None:
         left = f"{pluralize(len(wrong), 'wrong snapshot')} left alone: {refusal}{advice}"
         findings.append(Finding("refused", Severity.REFUSED, partition.remote.place, left))
     snapshots = []
     for each in wrong:
+        changed = None if present is None or refusal is not None else present.refused.get(each.copy.segment_id)
+        if changed is not None:
+            snapshots.append(_WrongSnapshot(partition, each, RepairAction.REFUSED, changed.message))
+            findings.append(finding_of_error(changed, partition.remote.place))
+            continue
         reason = refusal or _why_not(partition, each)
         action = RepairAction.WOULD_REPAIR if reason is None else RepairAction.NOT_REPAIRED
         snapshots.append(_WrongSnapshot(partition, each, action, reason or ""))
@@ -191,7 +211,7 @@ def _wrong_snapshots(partition: PartitionAudit, findings: list[Finding], *, allo
 
 def would_repair(partition: PartitionAudit) -> bool:
     """Whether a repair would replace a wrong snapshot of a partition, by an audit of the level ``FULL``."""
-    wrong = [each for each in partition.copies if each.verdict in WRONG and each.is_provable]
+    wrong = [each for each in partition.copies if each.right_sha256 is not None]
     return partition.remote.layout is TierLayout.AIVEN and any(_obstacle(partition, each) is None for each in wrong)
 
 
@@ -232,11 +252,14 @@ def _shared_from(partition: PartitionAudit) -> int | None:
 class _Repairs:
     """Repairs one copy after the other."""
 
-    def __init__(self, result: StoreRepair, access: StoreAccess, proven: ProvenSnapshots) -> None:
+    def __init__(
+        self, result: StoreRepair, access: StoreAccess, proven: ProvenSnapshots, grown: Mapping[bytes, RefusedError]
+    ) -> None:
         self._result = result
         self._root = access.root
         self._tier = TierStore(access.root.store, access.private_keys)
         self._proven = proven
+        self._grown = grown
 
     def run(self, due: Sequence[_WrongSnapshot], undo_path: str | None) -> None:
         receipt = None
@@ -262,10 +285,13 @@ class _Repairs:
         assert wrong.audit.proven is not None
         right = self._proven.read(wrong.audit.proven)
         repair = copy_repair(self._root, self._tier, wrong.audit.copy.objects, right)
+        grown = self._grown.get(wrong.audit.copy.segment_id)
+        if grown is not None and repair.place.appended_bytes:
+            raise grown  # it does not end with the right snapshot, as after a repair that was interrupted
         wrong.repair = repair
         if receipt is not None:
-            write_repair(repair, lambda: receipt.announce(wrong.partition.remote.id, wrong.audit.copy, repair))
-            receipt.settle()
+            written = write_repair(repair, lambda: receipt.announce(wrong.partition.remote.id, wrong.audit.copy, repair))
+            receipt.settle(written)
             wrong.action = RepairAction.REPAIRED
 
 

@@ -1,8 +1,9 @@
 """The receipt of a repair of remote storage, and ``undo`` of it.
 
-The receipt has JSON lines, each synced before the step that it announces. They are a header, and for each copy, before its first write, the
-old manifest with the keys, ETags and sizes of both objects. ``undo`` restores the manifest alone, if it is still the one that the repair
-wrote. The bytes that were appended to ``.indexes`` stay after the indexes, where the old manifest does not look.
+The receipt has JSON lines, each synced before the step that it announces. They are a header, and for each copy, before its first write,
+the old manifest with the keys, ETags and sizes of both objects. After the write a line identifies the new manifest. ``undo`` restores the
+manifest alone, if it is still the one that the repair wrote. One that a later repair wrote again has the same bytes, and stays. The bytes
+that were appended to ``.indexes`` stay after the indexes, where the old manifest does not look.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from snaprebuild.tier.repair.repaired_copy import RepairAction, RepairedCopy
 
 __all__ = [
     "AnnouncedRepair",
+    "RecordedRepair",
     "RepairReceipt",
     "StoreUndo",
     "is_repair_undone",
@@ -106,6 +108,9 @@ class AnnouncedRepair(ReceiptStep, frozen=True, tag="repair"):
 
 class _Repaired(ReceiptStep, frozen=True, tag="repaired"):
     number: Natural
+    size_bytes: Natural
+    modified_ns: int
+    mark: int | str
 
 
 FORM = ReceiptForm(
@@ -148,15 +153,23 @@ class RepairReceipt(StepReceipt):
         )
         self.append(announced)
 
-    def settle(self) -> None:
-        """Records that the announced copy is repaired. The line is not synced and may be lost: the manifest itself shows the repair."""
+    def settle(self, written: FileIdentity) -> None:
+        """Records that the announced copy is repaired. The line is not synced and may be lost: the bytes of the manifest show the repair.
+
+        Args:
+            written: identity of the new manifest.
+        """
         with contextlib.suppress(WriteFailedError):
-            self.append(_Repaired(number=self._count - 1), sync=False)
+            self.append(_Repaired(number=self._count - 1, **_members(written)), sync=False)
 
 
 def _object(key: str, identity: FileIdentity) -> dict[str, Any]:
+    return {"key": key, **_members(identity)}
+
+
+def _members(identity: FileIdentity) -> dict[str, Any]:
     size_bytes, modified_ns, mark = identity.row
-    return {"key": key, "size_bytes": size_bytes, "modified_ns": modified_ns, "mark": mark}
+    return {"size_bytes": size_bytes, "modified_ns": modified_ns, "mark": mark}
 
 
 # ---------------------------------------------------------------------------------------------------------------- undo
@@ -181,14 +194,29 @@ class StoreUndo:
     findings: list[Finding] = field(default_factory=list)
 
 
-def load_repair_receipt(path: str) -> tuple[str, list[AnnouncedRepair]]:
+@dataclass(frozen=True, slots=True)
+class RecordedRepair:
+    """A repair in a receipt.
+
+    Attributes:
+        announced: before it began.
+        written: ``FileIdentity.row`` of the new manifest; None if the run did not come so far, or the line is lost.
+    """
+
+    announced: AnnouncedRepair
+    written: tuple[int, int, int | str] | None = None
+
+
+def load_repair_receipt(path: str) -> tuple[str, list[RecordedRepair]]:
     """Reads a receipt: the location of its store, and the repairs.
 
     Raises:
         UsageError, ReadFailedError: ``ReceiptForm.read`` raises it.
     """
     header, steps = FORM.read(path)
-    return header.location, [each for each in steps if isinstance(each, AnnouncedRepair)]
+    written = {each.number: (each.size_bytes, each.modified_ns, each.mark) for each in steps if isinstance(each, _Repaired)}
+    repairs = [RecordedRepair(each, written.get(each.number)) for each in steps if isinstance(each, AnnouncedRepair)]
+    return header.location, repairs
 
 
 def undo_receipt(path: str, settings: S3Settings, *, dry_run: bool) -> StoreUndo:
@@ -204,11 +232,11 @@ def undo_receipt(path: str, settings: S3Settings, *, dry_run: bool) -> StoreUndo
         ReadFailedError: the receipt cannot be read.
         RefusedError: the store would not honour conditions.
     """
-    location, announced = load_repair_receipt(path)
+    location, repairs = load_repair_receipt(path)
     root = path_of(location, settings)
     if root.is_local and (fault := directory_fault(location)) is not None:
         raise UsageError(fault, path=location)
-    return undo_repairs(root, announced, path, dry_run=dry_run)
+    return undo_repairs(root, repairs, path, dry_run=dry_run)
 
 
 def is_repair_undone(path: str, settings: S3Settings) -> bool:
@@ -225,12 +253,12 @@ def is_repair_undone(path: str, settings: S3Settings) -> bool:
     return all(each.action is RepairAction.ABSENT for each in undo_receipt(path, settings, dry_run=True).copies)
 
 
-def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *, dry_run: bool) -> StoreUndo:
+def undo_repairs(root: StorePath, repairs: list[RecordedRepair], path: str, *, dry_run: bool) -> StoreUndo:
     """Restores the old manifests where those of the repair are still there.
 
     Args:
         root: of the store, absolute.
-        announced: the repairs there, from ``load_repair_receipt``.
+        repairs: those in that store, from ``load_repair_receipt``.
         path: of the receipt.
         dry_run: change nothing.
 
@@ -238,12 +266,13 @@ def undo_repairs(root: StorePath, announced: list[AnnouncedRepair], path: str, *
         RefusedError: the store would not honour conditions.
     """
     result = StoreUndo(root.path, path, dry_run)
-    if announced and not dry_run:
+    if repairs and not dry_run:
         root.prepare_replacing()
-    for each in announced:
+    for repair in repairs:
+        each = repair.announced
         manifest = root.below(each.manifest.key)
         try:
-            action, reason = _restore(manifest, each, dry_run=dry_run)
+            action, reason = _restore(manifest, repair, dry_run=dry_run)
         except OutcomeUnknownError as error:
             action = RepairAction.UNKNOWN
             reason = error.message
@@ -270,13 +299,14 @@ def _undone_copy(announced: AnnouncedRepair, action: RepairAction, reason: str) 
     )
 
 
-def _restore(manifest: StorePath, announced: AnnouncedRepair, *, dry_run: bool) -> tuple[RepairAction, str]:
+def _restore(manifest: StorePath, repair: RecordedRepair, *, dry_run: bool) -> tuple[RepairAction, str]:
     """Restores a manifest, if it is still that of the repair. Gives the action, and why nothing was restored.
 
     Raises:
         RefusedError: it changed meanwhile.
         StorageError: it cannot be read or written, or whether it was written is unknown.
     """
+    announced = repair.announced
     found = manifest.read_whole(MANIFEST_BYTES_MAX)
     if found is None:
         return RepairAction.ABSENT, "is gone: brokers have deleted the copy"
@@ -284,6 +314,11 @@ def _restore(manifest: StorePath, announced: AnnouncedRepair, *, dry_run: bool) 
         return RepairAction.ABSENT, "is the old one: restored before, or never written"
     if hashlib.sha256(found.data).hexdigest() != announced.manifest.new_sha256:
         return RepairAction.LEFT, "is neither the old one nor that of the repair, and stays"
+    if repair.written not in (None, found.identity.row):
+        return (
+            RepairAction.LEFT,
+            "has the bytes of the repair, but was written at another moment: by a later run or a copy. It stays",
+        )
     if dry_run:
         return RepairAction.WOULD_RESTORE, ""
     _put_back(manifest, announced, found)

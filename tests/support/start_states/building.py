@@ -1,4 +1,4 @@
-"""What the rows share: their form, and healthy log directories to begin with."""
+"""The form of the rows, and healthy log directories to begin with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DIRECTORY_IDS = {
     "meta": "8mRrVvXkQ0qWcH0nB1p2Tg",
 }
 SUFFIX = "0123456789abcdef0123456789abcdef"
-"""What makes the names of directories unique that are marked for deletion, stray, or being moved."""
+"""Makes the names of directories unique that are marked for deletion, stray, or being moved."""
 
 Topics = Mapping[str, tuple[str, Sequence[int], str]]
 
@@ -49,7 +49,7 @@ TOPICS: Topics = {
 
 @dataclass(frozen=True)
 class StartState:
-    """What a broker finds when it starts.
+    """The directories that a broker finds when it starts.
 
     Attributes:
         name: of the row.
@@ -158,12 +158,6 @@ def remove(partition: Path, base_offset: int, *suffixes: str) -> None:
 def snapshot(partition: Path, offset: int) -> Path:
     """The path of a producer snapshot."""
     return partition / snapshot_name(offset)
-
-
-def append(path: Path, data: bytes) -> None:
-    """Adds bytes to the end of a file."""
-    with path.open("ab") as file:
-        file.write(data)
 
 
 def cut_batches(log: Path, count: int) -> None:

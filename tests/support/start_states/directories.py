@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+from stopped_broker import append
+
 from .building import (
     DIRECTORY_IDS,
     METADATA,
@@ -12,7 +14,6 @@ from .building import (
     SUFFIX,
     TOPICS,
     Topics,
-    append,
     cut_batches,
     log_dir,
     segment,

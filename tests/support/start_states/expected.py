@@ -22,9 +22,10 @@ HEAD = """\
 """
 
 Fate = dict[str, Any]
-"""What `HEAD` says: ``broker``, and where they apply ``exception``, ``message``, ``offline``, ``offline_when_first_read``,
-``strays_to_delete``, ``partitions``, ``second_start``, ``log``. A partition has ``fate`` (loaded, future, stray, deleted), ``start``,
-``end``, ``topic_id``, ``segments``, ``epochs``, ``snapshots``, ``written`` and ``keeps_id_file``."""
+"""A fate in the words of `HEAD`: ``broker``, and where they apply ``exception``, ``message``, ``offline``,
+``offline_when_first_read``, ``strays_to_delete``, ``partitions``, ``second_start``, ``log``. A partition has ``fate`` (loaded,
+future, stray, deleted), ``start``, ``end``, ``topic_id``, ``segments``, ``epochs``, ``snapshots``, ``written`` and
+``keeps_id_file``."""
 
 
 def expected_fates(*releases: str) -> Iterator[tuple[StartState, str, Fate]]:
@@ -47,7 +48,7 @@ def server_properties(base: Path, state: StartState) -> Path:
 
 
 def compared(fate: Fate) -> Fate:
-    """What is compared of a fate: all but the words of Kafka, and the directories that went offline before a broker exited.
+    """The compared part of a fate: all but the words of Kafka, and the directories that went offline before a broker exited.
 
     Threads decide about their order: a broker that exits does not wait for the other directories.
     """

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from manifests import FIXTURES
+from stopped_broker import append
 
 from .building import (
     COMPACTED,
@@ -16,7 +17,6 @@ from .building import (
     REBORN,
     SUFFIX,
     TOPICS,
-    append,
     log_dir,
     remove,
     segment,
@@ -229,7 +229,7 @@ def zookeeper_protocol_2_7_with_ids(base: Path) -> None:
 
 @start_state(zookeeper=True)
 def upgrade_from_2_7(base: Path) -> None:
-    """What a broker of 2.7.2 left: few snapshots, and no ids."""
+    """A directory of a broker of 2.7.2: few snapshots, and no ids."""
     source = FIXTURES / "kafka27-mixed" / "logs" / "deleted-0"
     root = log_dir(base, source, recovery_points={"deleted-0": 997}, high_watermarks={"deleted-0": 997})
     (root / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=Pq2wE8rTSkGz6xYb1nMc3A\n")

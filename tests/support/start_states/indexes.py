@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from .building import ORDERS, append, log_dir, remove, segment, set_byte, spoil_transaction_index, start_state
+from stopped_broker import append
+
+from .building import ORDERS, log_dir, remove, segment, set_byte, spoil_transaction_index, start_state
 
 
 @start_state()

@@ -31,7 +31,7 @@ def partitions(root: Path) -> list[Path]:
 
 
 def read_table() -> dict[str, dict[str, Kept]]:
-    """What is kept, by release and name of the state."""
+    """The snapshots that are kept, by release and name of the state."""
     table: dict[str, dict[str, Kept]] = {}
     for row in tomllib.loads(TABLE.read_text())["kept"] if TABLE.exists() else ():
         for release in row["releases"]:

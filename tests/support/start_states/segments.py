@@ -4,13 +4,13 @@ import shutil
 from pathlib import Path
 
 from log_dirs import TRANSACTIONAL, batch, batch_positions, marker, snapshot_bytes
+from stopped_broker import append
 
 from formats.partition.producer_snapshot import ProducerEntry
 
 from .building import (
     ORDERS,
     PAYMENTS,
-    append,
     cut_batches,
     log_dir,
     remove,

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from .building import append, cut_batches, log_dir, segment, set_byte, snapshot, start_state
+from stopped_broker import append
+
+from .building import cut_batches, log_dir, segment, set_byte, snapshot, start_state
 
 MIB = 1024 * 1024
 

@@ -37,7 +37,7 @@ DOCUMENT_CODES = (0, 1, 4)
 
 
 def facts_of(document: dict[str, Any]) -> dict[str, Any]:
-    """What the plays use of a ``scan`` document."""
+    """The facts of a ``scan`` document that the plays use."""
     return {
         "missing": document["totals"]["missing"],
         "unread": document["unread"],
