@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 
 from snaprebuild.cli.answer import unread_text
-from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, paragraph, printable, table_text
+from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, cell_text, paragraph, printable, table_text
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb_command import PROGRAM
 from snaprebuild.cli.view import Advice
@@ -114,7 +114,7 @@ def print_table(
     Args:
         title: above the table, or None.
         columns: their names.
-        rows: one cell for each column; the worst row first.
+        rows: one cell for each column, ``-`` for None; the worst row first.
         right: names of columns that are flush right.
         drop: columns that a narrow terminal does without, the least important first.
         all_rows: without ``-v`` too.
@@ -122,7 +122,7 @@ def print_table(
     wording = _wording.get()
     if title is not None:
         title = wording(title)
-    rows = ([wording(str(cell)) for cell in row] for row in rows)
+    rows = ([wording(cell_text(cell)) for cell in row] for row in rows)
     rows_max = sys.maxsize if all_rows or is_verbose() else ROWS_MAX
     rule = "─" if draws_blocks() else "-"
     _print(table_text(title, columns, rows, right=right, drop=drop, width=line_width(), rows_max=rows_max, rule=rule))

@@ -89,6 +89,11 @@ def paragraph(text: str, width: int, indent: str = "") -> str:
     return "\n".join(lines)
 
 
+def cell_text(cell: object) -> str:
+    """A cell of a table as it is printed: ``-`` for None."""
+    return "-" if cell is None else str(cell)
+
+
 def table_text(
     title: str | None,
     columns: Sequence[str],
@@ -108,7 +113,7 @@ def table_text(
     Args:
         title: above the table, or None.
         columns: their names.
-        rows: one cell for each column.
+        rows: one cell for each column (``cell_text``).
         right: names of columns that are flush right.
         drop: columns that a narrow terminal does without, the least important first; after them the others from the right. The first
             and the last column stay.
@@ -117,7 +122,7 @@ def table_text(
         rule: the character below the names.
     """
     everything = list(rows)
-    lines = [[printable(str(cell)) for cell in row] for row in everything[:rows_max]]
+    lines = [[printable(cell_text(cell)) for cell in row] for row in everything[:rows_max]]
     notes = _notes(columns, lines, right)
     shown = _shown_columns(columns, lines, drop, right, width)
     columns = [columns[at] for at in shown]

@@ -45,7 +45,7 @@ def rebuild_findings(result: RebuildResult, facts: RunFacts) -> tuple[Finding, .
     from snaprebuild.snapshots.source.source import Source
 
     request = result.plan.request
-    properties = None if request.server_properties is None else facts.properties(request.server_properties)
+    properties = facts.properties_if_given(request.server_properties)
     partitions = tuple(partition.plan.source for partition in result.partitions if partition.outcome.later_producers)
     source = Source(partitions, (), result.plan.clock.expiration_ms, properties)
     entries = {path: np.frombuffer(data, ENTRY_DTYPE) for path, data in later.items() if data}

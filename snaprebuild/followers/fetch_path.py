@@ -188,7 +188,13 @@ def _fetch(view: PartitionView, offset: int, *, is_consumer: bool) -> FetchOutco
     index = bisect.bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
     if index >= 0:
         name = segments[index].log.name
-        limit, what = (view.high_watermark.offset, "the high watermark") if is_consumer else (end, "the log end")
+        # Followers read above the high watermark: it moves on when they have.
+        if is_consumer:
+            limit = view.high_watermark.offset
+            what = "the high watermark"
+        else:
+            limit = end
+            what = "the log end"
         if offset >= limit:
             return FetchOutcome(Served.NOT_YET, name, None, f"nothing is handed out from {what} on, {limit}")
         return FetchOutcome(Served.LOCAL, name, None, f"the disk holds {view.local_log_start.offset} and what follows")
@@ -259,6 +265,8 @@ def _deletion(view: PartitionView, offset: int) -> RecordDeletion:
     if offset <= start:
         return _no_deletion(None, start, f"the log starts at {start} already")
     segments = view.directory.segments
+    # ``UnifiedLog.deleteLogStartOffsetBreachedSegments``: a segment goes if the next one begins at the new start or below it, so that
+    # the active one stays.
     following = [segment.base_offset for segment in segments[1:]]
     deleted = segments[: bisect.bisect_right(following, offset)]
     if view.remote is None:

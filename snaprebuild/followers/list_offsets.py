@@ -191,6 +191,8 @@ def list_offset(
         Isolation.READ_UNCOMMITTED: log.high_watermark,
         Isolation.READ_COMMITTED: log.last_stable_offset,
     }[isolation]
+    # KIP-207: the high watermark of a new leader may be below offsets that the old one has handed out. It is known for certain only
+    # when it has reached an offset of the new epoch.
     is_lagging = isolation is not Isolation.REPLICA and log.epoch_start_offset > log.high_watermark
     not_yet = OffsetError.OFFSET_NOT_AVAILABLE if version >= 5 else OffsetError.LEADER_NOT_AVAILABLE
     if timestamp == SpecialTimestamp.LATEST:
@@ -201,6 +203,7 @@ def list_offset(
     is_search = timestamp >= 0 or timestamp == SpecialTimestamp.MAX_TIMESTAMP
     if is_lagging and is_search and answer.offset == UNKNOWN:
         return _refused(not_yet, "no record was found, and the leader is new: one may come to be committed")
+    # ``Partition.fetchOffsetForTimestamp`` compares every other answer with the limit.
     if timestamp in (SpecialTimestamp.EARLIEST, SpecialTimestamp.EARLIEST_LOCAL) or answer.offset < fetchable:
         return answer
     if is_lagging:
@@ -251,6 +254,7 @@ def _before_the_limit(log: LogOffsets, timestamp: int, search: TimestampSearch) 
 
 
 def _earliest(log: LogOffsets) -> ListedOffset:
+    # Batches of before message format 2 have no epoch, so the first one may begin above the log start.
     first = log.leader_epochs[0] if log.leader_epochs else None
     epoch = first.epoch if first is not None and first.start_offset <= log.log_start_offset else UNKNOWN
     return ListedOffset(log.log_start_offset, UNKNOWN, epoch, None, "the log start offset")

@@ -224,6 +224,6 @@ def _is_new_broker(request: RebuildRequest, run: Run) -> bool:
     """Whether all partitions were asked for, of directories in which nothing is: a broker that never ran."""
     if request.selection.is_narrowed:
         return False
-    properties = None if request.server_properties is None else run.facts.properties(request.server_properties)
+    properties = run.facts.properties_if_given(request.server_properties)
     log_dirs = [] if properties is None else [path for path in log_dirs_of(properties) if os.path.isdir(path)]
     return all(set(os.listdir(path)) <= MADE_BY_MKFS for path in (*request.paths, *log_dirs))

@@ -62,6 +62,12 @@ class RunFacts:
             self._properties[place] = read_server_properties(path)
         return self._properties[place]
 
+    def properties_if_given(self, path: str | None) -> Properties | None:
+        """``properties``; None without a path."""
+        if path is None:
+            return None
+        return self.properties(path)
+
     def holder(self, log_dir: str) -> int | None:
         """The process that holds a log directory, as ``lock_holder``; None when it is free.
 

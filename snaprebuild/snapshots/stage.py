@@ -160,8 +160,8 @@ def _replaces(result: PartitionResult, earlier: Mapping[str, StagedPartition]) -
 
 
 def _log_dirs(plan: Plan, run: Run) -> set[str]:
-    properties = plan.request.server_properties
-    configured = [] if properties is None else log_dirs_of(run.facts.properties(properties))
+    properties = run.facts.properties_if_given(plan.request.server_properties)
+    configured = [] if properties is None else log_dirs_of(properties)
     used = {each.source.log_dir.path for each in plan.partitions if each.source.log_dir.is_broker_directory}
     return {*map(os.path.realpath, configured), *used}
 

@@ -336,21 +336,18 @@ def refuse_without_copies(tier: Tier, findings: Iterable[Finding], selection: Se
     raise UsageError(f"has no copy of a segment{narrowed}{hint}{others}", path=tier.base.path)
 
 
-def _is_never_removed(_: TopicIdPartition, __: RemoteLogs) -> bool:
-    return False
-
-
 def list_store(
     access: StoreAccess,
     stores: S3Settings,
-    is_removed: Callable[[TopicIdPartition, RemoteLogs], bool] = _is_never_removed,
+    is_removed: Callable[[TopicIdPartition, RemoteLogs], bool] | None = None,
 ) -> Tier:
     """Lists a store and reads the metadata logs; an empty store is no error.
 
     Args:
         access: to the store.
         stores: how the object stores are reached that the metadata logs are in.
-        is_removed: whether the topic of a partition was removed, so that nobody needs the records of its copies.
+        is_removed: whether the topic of a partition was removed, so that nobody needs the records of its copies. None if none
+            was.
 
     Raises:
         UsageError: there is no partition of ``__remote_log_metadata``.
@@ -367,8 +364,11 @@ def list_store(
         findings = records.findings
         notes = [records.note(access.running.servers)]
     unknown = UnknownObjects(keeps_objects=access.keeps_unknown)
-    partitions, unanswered = list_partitions(access.root, logs, access.key_prefix, unknown)
-    existing = [each for each in partitions if not is_removed(each.id, logs)]
+    listed = list_tier(access.root, unknown, access.key_prefix)
+    # The names of topics come first: copies of one partition below several prefixes are one partition only with their names.
+    named = merged(_with_topics(access.root, _with_recorded_topics(listed, logs)))
+    partitions, unanswered = _request_unlisted(access.root, named, logs, access.key_prefix)
+    existing = [each for each in partitions if is_removed is None or not is_removed(each.id, logs)]
     has_metadata = access.records_place is not None
     return Tier(
         base=access.root,
@@ -523,29 +523,6 @@ MAY_BE_UNREAD = (
 
 
 # ------------------------------------------------------------------------------------------------------------------------ listing
-
-
-def list_partitions(
-    root: StorePath, logs: RemoteLogs, key_prefix: str, unknown: UnknownObjects
-) -> tuple[list[ListedPartition], dict[bytes, str]]:
-    """The partitions of a store with their true topic names, and with objects that the listing lacks and a request finds.
-
-    Args:
-        root: of the store, absolute.
-        logs: of the metadata.
-        key_prefix: of the plugin, below the location.
-        unknown: gets the objects that are left out.
-
-    Returns:
-        The partitions in the order of the store; and why there was no answer to the requests for a copy, by segment id.
-
-    Raises:
-        ReadFailedError: the store cannot be listed.
-        RefusedError: a limit of the run is used up.
-    """
-    listed = list_tier(root, unknown, key_prefix)
-    named = merged(_with_topics(root, _with_recorded_topics(listed, logs)))
-    return _request_unlisted(root, named, logs, key_prefix)
 
 
 def _with_recorded_topics(partitions: list[ListedPartition], logs: RemoteLogs) -> list[ListedPartition]:

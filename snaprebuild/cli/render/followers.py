@@ -334,9 +334,9 @@ class FollowerRepairView(View):
             name = partition.plan.source.directory.topic_partition
             for each in partition.boundaries:
                 snapshot_class = "-" if each.snapshot_class is None else each.snapshot_class.value
-                before = "-" if each.comparison is None else each.comparison.found_entries
+                before = None if each.comparison is None else each.comparison.found_entries
                 action = each.action.replace("_", " ")
-                rows.append((name, each.offset, action, snapshot_class, before, each.entries, each.set_aside_name or "-"))
+                rows.append((name, each.offset, action, snapshot_class, before, each.entries, each.set_aside_name))
         if rows:
             columns = ("partition", "offset", "done", "class", "had", "producers", "the old one is now")
             title = "What would be written" if self._dry_run else "Snapshots"

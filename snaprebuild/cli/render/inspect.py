@@ -68,8 +68,7 @@ class DiffView(View):
         print_line("")
         rows = []
         for name, side in (("A", result.a), ("B", result.b)):
-            values = (side.entries, side.expired_entries, side.size_bytes)
-            rows.append((name, *("-" if value is None else value for value in values), side.path))
+            rows.append((name, side.entries, side.expired_entries, side.size_bytes, side.path))
         print_table(None, ("", "entries", "expired", "bytes", "file"), rows, right=("entries", "expired", "bytes"))
         self._print_entries()
         if None not in (result.a.offset, result.b.offset) and result.a.offset != result.b.offset:
@@ -171,16 +170,15 @@ def _version_text(result: ExplainResult) -> str:
 def _entry_cells(explained: ExplainedPartition) -> tuple[object, ...]:
     entry = explained.entry
     snapshot_class = "-" if explained.snapshot_class is None else explained.snapshot_class.value
-    offset = "-" if explained.offset is None else explained.offset
     if entry is None:
-        return (offset, *["-"] * 5, snapshot_class, _snapshots_text(explained))
+        return (explained.offset, *[None] * 5, snapshot_class, _snapshots_text(explained))
     if explained.expires_at_ms is None:
         expires = "never: its transaction is open"
     else:
         expires = time_text(explained.expires_at_ms)
     expires += " (expired)" if explained.expired else ""
     numbers = (entry.epoch, *map(_dash, (entry.last_sequence, entry.last_offset, entry.current_txn_first_offset)))
-    return (offset, *numbers, expires, snapshot_class, _snapshots_text(explained))
+    return (explained.offset, *numbers, expires, snapshot_class, _snapshots_text(explained))
 
 
 def _dash(value: int) -> object:
@@ -323,7 +321,7 @@ def _print_counts(partitions: Collection[PartitionTransactions], labels: dict[st
         counts = asdict(each.reported.totals).values()
         if not any(counts):
             continue
-        stable = "-" if each.reported.last_stable_offset is None else each.reported.last_stable_offset
+        stable = each.reported.last_stable_offset
         held_cells: tuple[object, ...] = ("-", "-", "-")
         if each.reported.totals.open:
             size = "unknown" if each.reported.held_bytes is None else size_text(each.reported.held_bytes)

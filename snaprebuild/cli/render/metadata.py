@@ -514,7 +514,7 @@ class IsrView(View):
                 time_text(each.timestamp_ms),
                 each.topic_partition,
                 each.node_id,
-                "-" if each.broker_epoch is None else each.broker_epoch,
+                each.broker_epoch,
                 ", ".join(map(str, each.isr_before)) or "-",
                 ", ".join(map(str, each.isr)) or "-",
                 each.kind.value,

@@ -98,9 +98,9 @@ def _print_nodes(nodes: Sequence[NodeCheck]) -> None:
         facts = each.node.facts
         latest = str(facts.checkpoints[-1].id) if facts.checkpoints else "-"
         role = {True: "leader", False: "follower", None: "-"}[each.is_leader]
-        base = "-" if facts.first_base_offset is None else facts.first_base_offset
+        offsets = (facts.first_base_offset, facts.log_start, facts.end_offset)
         path = shown(each.node.log.path)
-        rows.append((_node_label(each), role, base, facts.log_start, facts.end_offset, len(facts.checkpoints), latest, path))
+        rows.append((_node_label(each), role, *offsets, len(facts.checkpoints), latest, path))
     columns = ("node", "role", "first segment", "start", "end", "checkpoints", "the latest", "directory")
     drop = ("first segment", "checkpoints", "the latest")
     print_table("Metadata logs", columns, rows, right=("first segment", "end", "checkpoints"), drop=drop)
@@ -125,9 +125,8 @@ def _print_broken_rules(nodes: Sequence[NodeCheck]) -> None:
 def _print_election(election: QuorumElection) -> None:
     rows = []
     for each in election.directories:
-        node = "-" if each.node_id is None else each.node_id
         last = "-" if not each.end.offset else each.end.offset - 1
-        rows.append((node, last, each.end.epoch, _vote_text(each), each.can_win.value, each.reason))
+        rows.append((each.node_id, last, each.end.epoch, _vote_text(each), each.can_win.value, each.reason))
     columns = ("node", "last offset", "of epoch", "quorum-state", "can win", "because")
     print_table("Elections, if these nodes are started", columns, rows, right=("last offset", "of epoch"), drop=("quorum-state",))
     if election.voters_not_given:

@@ -174,12 +174,10 @@ def _fields(entry: WrongEntry) -> Sequence[tuple[str, WrongField]]:
 
 def _rows(entry: WrongEntry) -> Iterator[tuple[object, ...]]:
     for number, (name, field) in enumerate(_fields(entry)):
-        found = "-" if field.found is None else field.found
-        expected = "-" if field.expected is None else field.expected
-        is_first = number == 0
-        producer = entry.producer_id if is_first else ""
-        since = entry.wrong_since_offset if is_first else ""
-        yield producer, name, found, expected, since, entry.consequence if is_first else ""
+        if number == 0:
+            yield entry.producer_id, name, field.found, field.expected, entry.wrong_since_offset, entry.consequence
+        else:
+            yield "", name, field.found, field.expected, "", ""
 
 
 def _places(entry: WrongEntry) -> Iterator[tuple[object, ...]]:

@@ -22,7 +22,7 @@ from snaprebuild.snapshots.run import run_record
 from snaprebuild.storage.partition_names import named
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audited_copy import IDENTIFYING, AuditedObject
-from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit
+from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit, verdict_counts
 from snaprebuild.tier.inventory.inventory import SERVING
 from snaprebuild.tier.inventory.model import BucketReport, TierInventory
 from snaprebuild.tier.ledger.progress import LedgerProgress
@@ -246,18 +246,14 @@ def _proven_text(progress: LedgerProgress) -> str:
     return f"Proven {progress.proven} of {pluralize(progress.copies, 'snapshot')}{since}"
 
 
-def _verdict_counts(partitions: Sequence[PartitionAudit]) -> Counter[SnapshotVerdict]:
-    return Counter(copy.verdict for partition in partitions for copy in partition.copies)
-
-
 def _audit_totals(partitions: Sequence[PartitionAudit]) -> doc.AuditTotals:
-    counts = _verdict_counts(partitions)
+    counts = verdict_counts(partitions)
     return msgspec.convert({verdict.value: counts[verdict] for verdict in SnapshotVerdict}, doc.AuditTotals)
 
 
 def _totals_text(partitions: Sequence[PartitionAudit]) -> str:
     """The counts that are not 0."""
-    counts = _verdict_counts(partitions)
+    counts = verdict_counts(partitions)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in SnapshotVerdict if counts[verdict])
 
 

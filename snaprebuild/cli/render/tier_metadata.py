@@ -177,10 +177,8 @@ class TierMetadataView(View):
         for each in partitions:
             label = each.topic_partition + ids.get((each.topic, uuid_from_text(each.topic_id)), "")
             counts = ", ".join(f"{count} {decision}" for decision, count in sorted(each.decisions.items()))
-            start = "-" if each.log_start_offset is None else each.log_start_offset
-            following = "-" if each.next_offset is None else each.next_offset
             refusals = ", ".join(refusal.cause for refusal in each.refusals)
-            rows.append((label, start, following, each.records, counts, refusals or "-"))
+            rows.append((label, each.log_start_offset, each.next_offset, each.records, counts, refusals or "-"))
         if rows:
             columns = ("partition", "log start", "uploads go on at", "records", "copies", "write refused")
             print_table("Remote log metadata", columns, rows, right=columns[1:4])

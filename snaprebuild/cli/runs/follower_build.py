@@ -46,7 +46,7 @@ def run_follower_build(
         raise UsageError("DIR is a directory of this machine, where a broker finds it", path=directory or None)
     selection = selection_of(options)
     topic_ids = topic_ids_of(options.topic_id)
-    properties = None if options.server_properties is None else run_facts().properties(options.server_properties)
+    properties = run_facts().properties_if_given(options.server_properties)
     log_dirs = () if properties is None else log_dirs_of(properties)
     log_dir = absolute(directory)
     run = run_of(s3, clock=clock_at(options.as_of, options.expiration_ms), jobs=options.jobs)

@@ -162,6 +162,7 @@ class MetadataLogModel:
     def add_checkpoint(self, checkpoint: CheckpointOfLog) -> bool:
         """Takes a new checkpoint in; False where there is one of this id, or it ends below the start."""
         at = bisect_left(self.checkpoints, checkpoint.id, key=lambda each: each.id)
+        # ``KafkaMetadataLog.createNewSnapshot`` refuses both.
         is_there = at < len(self.checkpoints) and self.checkpoints[at].id == checkpoint.id
         if is_there or checkpoint.id.offset < self.start.offset:
             return False
@@ -384,6 +385,7 @@ def retention(log: MetadataLogModel, now_ms: int, settings: StartSettings) -> It
 
 def _next(log: MetadataLogModel, cause: StartCause, reason: str) -> StartMove | None:
     """To the second checkpoint; None if Kafka's cleaner would end its walk."""
+    # ``KafkaMetadataLog.cleanSnapshots`` walks over pairs: a checkpoint goes only if a newer one can take its place.
     if len(log.checkpoints) < 2:
         return None
     advance = _moved(log, log.checkpoints[1], cause, reason)

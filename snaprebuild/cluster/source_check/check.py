@@ -85,7 +85,7 @@ def check_sources(question: SourceQuestion, run: Run) -> SourceCheck:
         StorageError: it cannot be read.
     """
     now_ms = run.clock.as_of_ms
-    properties = None if question.server_properties is None else run.facts.properties(question.server_properties)
+    properties = run.facts.properties_if_given(question.server_properties)
     log_dirs, offline = ([], []) if properties is None else log_dirs_online(properties, question.server_properties)
     expiration_ms = DEFAULT_EXPIRATION_MS if properties is None else expiration_of(properties)
     discovery = find_partitions((*question.paths, *log_dirs), run.stores)

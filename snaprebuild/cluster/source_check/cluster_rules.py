@@ -150,6 +150,7 @@ def assignment(evidence: SourceEvidence) -> SourceRuleResult:
     if assigned == LOST_DIRECTORY:
         return rejects(SourceRule.R6, "the cluster has its directory for lost")
     is_one = f"node {node} is one of the replicas {replicas}"
+    # ``DirectoryId``: a replica that is MIGRATING has a directory, which no broker has reported yet. One that is UNASSIGNED may have none.
     if own is None or assigned == MIGRATING_DIRECTORY or own not in cluster.broker_directories:
         return holds(SourceRule.R6, f"{is_one}; in which directory is not known")
     if assigned == UNASSIGNED_DIRECTORY:

@@ -193,7 +193,7 @@ def replan_partition(plan: Plan, old: PartitionPlan, run: Run, *, holds_locks: b
         return PartitionPlan(source=without_files(old.source), target=old.target, fault=str(error)), [finding_of_error(error, path)]
     dates_from = plan.retention_ms if plan.is_remote_storage_off else None
     planned, findings = _run_planning_task(_PlanningTask(now, old.target, request, plan.clock, dates_from, run.deadline))
-    properties = None if request.server_properties is None else run.facts.properties(request.server_properties)
+    properties = run.facts.properties_if_given(request.server_properties)
     due = [planned] if planned.boundaries else []
     source = Source((planned.source,), (), None, properties, facts=run.facts)
     judged, gate_findings = plan.gate(due, request, source, findings, serial_map, run, holds_locks=holds_locks)

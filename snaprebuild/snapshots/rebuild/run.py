@@ -359,8 +359,7 @@ def _judged_now(plan: Plan, partitions: Sequence[PartitionPlan], run: Run, *, ho
     if not partitions:
         return {}
     try:
-        path = plan.request.server_properties
-        properties = None if path is None else run.facts.properties(path)
+        properties = run.facts.properties_if_given(plan.request.server_properties)
         source = Source(tuple(each.source for each in partitions), (), None, properties, facts=run.facts)
         return plan.gate(partitions, plan.request, source, plan.findings, serial_map, run, holds_locks=holds_locks)[0]
     except (SnaprebuildError, FormatError):

@@ -142,6 +142,7 @@ def reason_not_needed(
     if before_stop or partition.is_broker_running:
         if offset <= partition.directory.segments[-1].base_offset:
             return None
+        # ``UnifiedLog.close`` takes a snapshot at the log end.
         if partition.is_broker_running or not partition.log_dir.was_shut_down_cleanly:
             return LeftOutReason(
                 LeftOut.MADE_BY_BROKER, "the log end moves while the broker runs, and the broker writes this one when it stops"
@@ -158,6 +159,7 @@ def reason_not_needed(
         return LeftOutReason(
             LeftOut.MADE_BY_BROKER, "the broker was not shut down cleanly: it writes the one at the log end itself"
         )
+    # ``LogLoader.recoverSegment`` takes a snapshot after each segment that it recovers.
     if offset > partition.recovery_point:
         text = f"the broker was not shut down cleanly: above its recovery point {partition.recovery_point} it regenerates snapshots"
         return LeftOutReason(LeftOut.MADE_BY_BROKER, text)

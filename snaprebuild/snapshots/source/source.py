@@ -175,7 +175,7 @@ def open_source(
     """
     facts = RunFacts() if run is None else run.facts
     stores = USUAL_S3 if run is None else run.stores
-    properties = None if server_properties is None else facts.properties(server_properties)
+    properties = facts.properties_if_given(server_properties)
     log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
     online, findings = ([], []) if properties is None else log_dirs_online(properties, server_properties)
     roots = [*paths, *online]

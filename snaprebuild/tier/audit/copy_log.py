@@ -228,6 +228,7 @@ def _joined(spans: Sequence[CopySpan], ends: Sequence[int], usable: Sequence[int
 
 
 def _preferred(span: CopySpan) -> tuple[int, ...]:
+    """The key that sorts the copy of the newest leader first, and of its copies the newest."""
     return tuple(-number for number in span.rank)
 
 

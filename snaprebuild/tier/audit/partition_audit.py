@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -40,6 +40,7 @@ __all__ = [
     "add_lost_copies",
     "read_copies",
     "read_ends",
+    "verdict_counts",
     "verdict_of",
 ]
 
@@ -325,11 +326,6 @@ class StoreAudit:
         """The findings of the store and of every partition."""
         return [*self.store_findings, *(each for partition in self.partitions for each in partition.findings)]
 
-    @property
-    def verdicts(self) -> Counter[SnapshotVerdict]:
-        """Snapshots by verdict."""
-        return Counter(copy.verdict for partition in self.partitions for copy in partition.copies)
-
     def status(self, findings: Sequence[Finding]) -> Status:
         """The counts of the audit. The snapshot of a damaged copy that was not read counts as damaged alone.
 
@@ -339,7 +335,7 @@ class StoreAudit:
             findings: of the command.
         """
         damaged = [copy for partition in self.partitions for copy in partition.damaged_copies]
-        verdicts = self.verdicts
+        verdicts = verdict_counts(self.partitions)
         left_out = {id(copy) for copy in damaged}
         open_ones = (copy for partition in self.partitions for copy in partition.copies if copy.verdict in UNKNOWN)
         unproven = sum(not copy.is_waiting and id(copy) not in left_out for copy in open_ones)
@@ -353,6 +349,11 @@ class StoreAudit:
             damaged=len(damaged),
             unproven=unproven,
         )
+
+
+def verdict_counts(partitions: Iterable[PartitionAudit]) -> Counter[SnapshotVerdict]:
+    """Snapshots by verdict."""
+    return Counter(copy.verdict for partition in partitions for copy in partition.copies)
 
 
 # ---------------------------------------------------------------------------------------------------------------- what is read
