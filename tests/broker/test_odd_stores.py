@@ -18,7 +18,7 @@ from tiered_topics import METADATA, PARTITIONS, SECONDS, SEGMENT_BYTES, SETTINGS
 from tiers import id_text
 
 from formats.partition.partition_metadata import uuid_from_text
-from formats.remote.local_tier_name import parse_local_tier_name
+from formats.remote.object_names import parse_local_tier_name
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.night]
 
@@ -61,7 +61,7 @@ def planted(node: KafkaNode, seeds: range) -> list[OddStore]:
 
 
 def read_values(node: KafkaNode, store: OddStore, first: int, end: int) -> dict[int, bytes | None]:
-    """What a consumer gets from an offset up to another one."""
+    """Records that a consumer gets from an offset up to another one."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
