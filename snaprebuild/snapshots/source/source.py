@@ -176,7 +176,8 @@ def open_source(
     properties = None if server_properties is None else facts.properties(server_properties)
     log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
     online, findings = ([], []) if properties is None else log_dirs_online(properties, server_properties)
-    roots = [*paths, *online]
+    named = {os.path.realpath(path) for path in paths}
+    roots = [*paths, *(each for each in online if os.path.realpath(each) not in named)]
     if not all(roots):
         raise UsageError("a path is empty")
     if not roots:
