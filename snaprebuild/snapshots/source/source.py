@@ -176,7 +176,8 @@ def open_source(
     properties = None if server_properties is None else facts.properties(server_properties)
     log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
     online, findings = ([], []) if properties is None else log_dirs_online(properties, server_properties)
-    roots = [*paths, *_not_among(online, paths)]
+    typed = list(paths)
+    roots = [*typed, *_not_among(online, typed)]
     if not all(roots):
         raise UsageError("a path is empty")
     if not roots:
@@ -278,7 +279,7 @@ def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Findi
     ]
 
 
-def _not_among(log_dirs: list[str], paths: Sequence[str]) -> list[str]:
+def _not_among(log_dirs: list[str], paths: list[str]) -> list[str]:
     """The log directories of a configuration that are not also named as paths, as the commands after an ``undo`` do."""
     if not paths:
         return log_dirs
