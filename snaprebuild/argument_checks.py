@@ -64,7 +64,7 @@ def optional(check: Check[Value]) -> Check[Value | None]:
 
 
 def check_path(name: str, value: Any) -> str:
-    """A path in any form that ``open`` takes, as text. ``s3:/bucket`` is none."""
+    """A path in any form that ``open`` takes, as text. ``s3:/bucket`` is none, and nothing expands ``~``."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise UsageError(f"{name}: expected a path, found {_shown(value)}")
     text = os.fsdecode(value)
@@ -72,6 +72,8 @@ def check_path(name: str, value: Any) -> str:
         raise UsageError(f"{name}: the path is empty")
     _check_encodable(name, text)
     check_scheme(text)
+    if text.startswith("~") and not os.path.lexists(text.partition("/")[0]):
+        raise UsageError(f"{name}: Python does not expand ~: use os.path.expanduser, or write {os.path.expanduser(text)}")
     return text
 
 

@@ -129,6 +129,7 @@ class Partition:
         path: of the directory.
         topic: its name.
         partition: its number.
+        topic_partition: its name, such as ``orders-0``.
         options: those of the caller. Without ``as_of_ms`` producers expire at the time when the directory was listed.
     """
 
@@ -159,6 +160,7 @@ class Partition:
         self.path = source.directory.path
         self.topic = source.directory.name.topic
         self.partition = source.directory.name.partition
+        self.topic_partition = source.directory.topic_partition
         self.options = options
         self._run = run
         self._source = source

@@ -189,7 +189,7 @@ def repair_line(above: str = "", start_offset: str = "0") -> str:
     """A receipt with one repair; ``above`` goes before the key of its manifest."""
     known, uuid = '"size_bytes":1,"modified_ns":0,"mark":"x"', "A" * 22
     return (
-        '{"schema":"snaprebuild.tier-undo/2","location":"STORE"}\n'
+        '{"schema":"snaprebuild.tier-undo/3","location":"STORE"}\n'
         f'{{"step":"repair","number":0,"topic":"t","topic_id":"{uuid}","partition":0,"segment_id":"{uuid}","start_offset":{start_offset},'
         f'"manifest":{{"key":"{above}t-{uuid}/0/{0:020d}-{uuid}.rsm-manifest",{known},"base64":"QUJD","new_sha256":"{"0" * 64}"}},'
         f'"indexes":{{"key":"",{known},"appended_bytes":0}}}}\n'
@@ -205,12 +205,12 @@ NO_STEP = "line 2: is not a line of a receipt of tier repair"
         ("", "is an empty file, not a receipt"),
         (
             '{"schema":"snaprebuild.tier-undo/1","store":"STORE"}\n',
-            "expected snaprebuild.tier-undo/2, found 'snaprebuild.tier-undo/1'",
+            "expected snaprebuild.tier-undo/3, found 'snaprebuild.tier-undo/1'",
         ),
         ('{"schema":"snaprebuild.receipt/2"}\n', "expected snaprebuild.receipt/3, found 'snaprebuild.receipt/2'"),
-        ('{"schema":"snaprebuild.tier-undo/2","location":"/elsewhere"}\n', "does not exist"),
+        ('{"schema":"snaprebuild.tier-undo/3","location":"/elsewhere"}\n', "does not exist"),
         (
-            '{"schema":"snaprebuild.tier-undo/2","location":"STORE"}\n{"step":"repair"}\n',
+            '{"schema":"snaprebuild.tier-undo/3","location":"STORE"}\n{"step":"repair"}\n',
             NO_STEP,
         ),
         (repair_line(start_offset="1e999"), NO_STEP),

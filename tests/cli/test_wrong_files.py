@@ -133,11 +133,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for words in commands:
         ran = snaprebuild(*words)
         assert ran.exit_code in (0, 1), (words, ran.stderr)
-    store_receipt = json.dumps({"schema": "snaprebuild.tier-undo/2", "location": "/nowhere"}, separators=(",", ":"))
+    store_receipt = json.dumps({"schema": "snaprebuild.tier-undo/3", "location": "/nowhere"}, separators=(",", ":"))
     written = {
         "store-receipt": ("tier.jsonl", f"{store_receipt}\n".encode()),
-        "metadata-receipt": ("metadata.jsonl", b'{"schema":"snaprebuild.metadata-undo/1"}\n'),
-        "follower-receipt": ("follower.jsonl", b'{"schema":"snaprebuild.follower-undo/1"}\n'),
+        "metadata-receipt": ("metadata.jsonl", b'{"schema":"snaprebuild.metadata-undo/2"}\n'),
+        "follower-receipt": ("follower.jsonl", b'{"schema":"snaprebuild.follower-undo/2"}\n'),
         "server-properties": ("server.properties", f"broker.id=1\nlog.dirs={logs}\n".encode()),
         "client-properties": ("client.properties", b"# who\nsecurity.protocol=SSL\nssl.ca.location=/ca.pem\n"),
         "settings": ("config.toml", b"# of this host\nmax_requests = 1000\n"),

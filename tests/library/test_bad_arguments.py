@@ -55,7 +55,7 @@ HALF = "\ud800"
 pytestmark = pytest.mark.usefixtures("own_state_home")
 
 
-NO_PATHS: tuple[Any, ...] = ("", b"", 5, 1.5, True, "a\0b", HALF, object())
+NO_PATHS: tuple[Any, ...] = ("", b"", 5, 1.5, True, "a\0b", HALF, object(), "~/of-nobody/x")
 NO_NUMBERS: tuple[Any, ...] = ("5", b"5", 1.0, math.nan, True, False, (), -1, 1 << 63, -(1 << 70))
 NO_FLAGS: tuple[Any, ...] = ("no", "false", 0, 1, None, b"")
 NO_TEXTS: tuple[Any, ...] = ("", 5, b"text", True, "a\0b", HALF)

@@ -77,7 +77,7 @@ def test_what_a_segment_shows() -> None:
     bases = sorted(int(path.stem) for path in MIXED.glob("*.log"))
     with Partition(MIXED) as partition:
         segments = partition.rolled_segments()
-    assert (partition.path, partition.topic, partition.partition) == (str(MIXED), "mixed", 0)
+    assert (partition.path, partition.topic, partition.partition, partition.topic_partition) == (str(MIXED), "mixed", 0, "mixed-0")
     assert [(each.base_offset, each.next_base_offset) for each in segments] == list(itertools.pairwise(bases))
     for each in segments:
         path = MIXED / f"{each.base_offset:020d}.log"

@@ -182,6 +182,12 @@ def test_a_directory_that_is_reached_twice(tmp_path: Path) -> None:
     source = open_source([str(logs), str(tmp_path / "link"), str(logs / "magicup-0")])
     assert names(source) == ["magicup-0"]
     assert {finding.code for finding in source.findings} == {"duplicate-path"}
+    (tmp_path / "server.properties").write_text(f"log.dirs={logs}\n")
+    source = open_source([str(tmp_path / "link")], str(tmp_path / "server.properties"))
+    assert names(source) == ["magicup-0"]
+    assert not [finding for finding in source.findings if finding.path != str(logs / "loop")], (
+        "the commands after an undo name both"
+    )
     assert exit_code_of(source.findings) == 0
 
 

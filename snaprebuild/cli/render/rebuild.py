@@ -342,7 +342,7 @@ def request_words(request: RebuildRequest) -> list[str]:
     """The words of the command line that select the partitions of a request."""
     words = [*map(shown, request.paths)]
     if request.server_properties:
-        words += option_words("--server-properties", request.server_properties)
+        words += option_words("--server-properties", shown(request.server_properties))
     words += [word for pattern in request.topics for word in option_words("--topic", pattern)]
     words += [word for number in sorted(request.partitions) for word in ("--partition", str(number))]
     words += [word for name in sorted(request.topic_partitions) for word in option_words("--topic-partition", name)]

@@ -118,7 +118,7 @@ class UndoView(View):
         if self._is_last:
             run = f"`{_verb_of(result.receipt.command)}`, {time_text(result.receipt.began_ms)}"
             answer += f"\n{newest_run_text(run, self._receipt)}"
-        again = ("undo", self._receipt)
+        again = ("undo", shown(self._receipt))
         if result.dry_run:
             would = totals[FileAction.WOULD_REMOVE] or asides[FileAction.WOULD_PUT_BACK]
             if not would:
@@ -128,7 +128,7 @@ class UndoView(View):
         if any(each.severity in (Severity.REFUSED, Severity.STORAGE) for each in result.findings):
             return answer, Advice("correct what stderr lists", again)
         if totals[FileAction.LEFT] or totals[FileAction.FAILED]:
-            return answer, ["verify", *option_words("--written-by", self._receipt)]
+            return answer, ["verify", *option_words("--written-by", shown(self._receipt))]
         return answer, _scan_words(result.receipt, result.files) if result.receipt.in_place and is_changed else []
 
     def print_table(self) -> None:

@@ -74,7 +74,7 @@ def _form(verb: str, kind: str) -> ReceiptForm[StepHeader]:
     return ReceiptForm(
         verb=verb,
         kind=kind,
-        version=1,
+        version=2,
         header=StepHeader,
         steps=AnnouncedDirectory | LastStep,
         line_bytes_max=LINE_BYTES_MAX,

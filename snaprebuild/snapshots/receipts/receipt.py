@@ -122,7 +122,7 @@ class Receipt:
                 self.path, needs_directory=os.path.dirname(self.path) != self._plan.request.destination.receipt_directory
             )
         except WriteFailedError as error:
-            message = f"{error.message}. The run needs this receipt: --receipt FILE names another place"
+            message = f"{error.message}. The run needs this receipt: name another place with --receipt FILE"
             raise WriteFailedError(message, path=error.path, errno=error.errno) from error
 
     def record(self, partition: PartitionPlan, event: WriteEvent) -> None:

@@ -178,7 +178,8 @@ def open_source(
     properties = facts.properties_if_given(server_properties)
     log_dirs = [] if properties is None else [os.path.abspath(path) for path in log_dirs_of(properties)]
     online, findings = ([], []) if properties is None else log_dirs_online(properties, server_properties)
-    roots = [*paths, *online]
+    typed = list(paths)
+    roots = [*typed, *_not_among(online, typed)]
     if not all(roots):
         raise UsageError("a path is empty")
     if not roots:
@@ -278,6 +279,14 @@ def _discovery_findings(discovery: Discovery, log_dirs: list[str]) -> list[Findi
             for fault in log_dir.state.faults
         ),
     ]
+
+
+def _not_among(log_dirs: list[str], paths: list[str]) -> list[str]:
+    """The log directories of a configuration that are not also named as paths, as the commands after an ``undo`` do."""
+    if not paths:
+        return log_dirs
+    named = {os.path.realpath(path) for path in paths} if log_dirs else set()
+    return [each for each in log_dirs if os.path.realpath(each) not in named]
 
 
 def opened_partition(path: str, run: Run) -> PartitionSource:

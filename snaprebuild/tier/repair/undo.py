@@ -116,7 +116,7 @@ class _Repaired(ReceiptStep, frozen=True, tag="repaired"):
 FORM = ReceiptForm(
     verb="tier repair",
     kind=STORE_KIND,
-    version=2,
+    version=3,
     header=RepairHeader,
     steps=AnnouncedRepair | _Repaired | LastStep,
     line_bytes_max=LINE_BYTES_MAX,
