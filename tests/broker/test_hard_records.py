@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -243,6 +243,70 @@ def unordered(node: KafkaNode, topics: Topics) -> None:
         topics.transactions(name, 8)
 
 
+def switched(node: KafkaNode, topics: Topics) -> None:
+    """The time of the append and of the producer in turns, in the same segment, also with compressed batches."""
+    topics.create("switched", {"index.interval.bytes": 100}, small=True)
+    rng = random.Random(5)
+    for number in range(6):
+        node.set_topic("switched", {"message.timestamp.type": ("CreateTime", "LogAppendTime")[number % 2]})
+        time.sleep(1)  # until the broker has taken it
+        for codec in ("none", "lz4", "gzip"):
+            producer = topics.producer(compression_type=codec)
+            topics.write(producer, "switched", 40, times=lambda _: START_MS + rng.randrange(100_000))
+        topics.transactions("switched", 3, name=str(number))
+
+
+TIMES = range(START_MS // 10, 253_402_300_800_000)
+"""Of a range that may begin there: not seconds, and no year above 9999."""
+
+MOMENTS = (-1, 1, -2, -70_000_000_000, 9_223_372_036_855, 253_402_300_800_000, (1 << 53) + 1)
+"""Without a time, below 1970, above the years 2262 and 9999."""
+
+
+def odd_moments(node: KafkaNode, topics: Topics) -> None:
+    """Times that few clients write, in any order and as the time of a whole batch."""
+    most = (1 << 63) - 1
+    is_newest = node.release.version.startswith("4.")
+    allowed = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+    topics.create("moments", dict.fromkeys(allowed if is_newest else ("message.timestamp.difference.max.ms",), most), small=True)
+    rng = random.Random(6)
+    for codec in CODECS:
+        producer = topics.producer(compression_type=codec)
+        topics.write(producer, "moments", 60, times=lambda _: rng.choice(MOMENTS))
+        for moment in MOMENTS:
+            topics.write(producer, "moments", 5, times=lambda _, moment=moment: moment)
+
+
+def own_topics(node: KafkaNode, topics: Topics) -> None:
+    """Offsets of groups with tombstones, also those of transactions, in the topics that Kafka writes itself."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    topics.create("grouped")
+    topics.write(topics.producer(), "grouped", 20)
+    producer = topics.producer("offsets")
+    for number in range(4):
+        consumer = Consumer({"bootstrap.servers": node.address, "group.id": f"group-{number}", "enable.auto.commit": False})
+        consumer.subscribe(["grouped"])
+        wait(lambda consumer=consumer: consumer.poll(0.5) is None and bool(consumer.assignment()))
+        for offset in (3, 7):
+            consumer.commit(offsets=[TopicPartition("grouped", 0, offset)], asynchronous=False)
+            producer.begin_transaction()
+            metadata = consumer.consumer_group_metadata()
+            producer.send_offsets_to_transaction([TopicPartition("grouped", 0, offset + 1)], metadata, SECONDS)
+            topics.end(producer, is_committed=number % 2 == 0)
+        consumer.close()
+    delete_groups(node, ["group-0", "group-1"])
+    topics.names += ["__consumer_offsets", "__transaction_state"]
+
+
+def delete_groups(node: KafkaNode, names: list[str]) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": node.address})
+    for deleted in admin.delete_consumer_groups(names).values():
+        deleted.result(SECONDS)
+
+
 def cut_short(node: KafkaNode, topics: Topics) -> None:
     """The coordinator aborts a transaction for another producer of the id; another one is open at the end of its log."""
     topics.create("replaced")
@@ -311,25 +375,65 @@ def size_of(node: KafkaNode, name: str) -> int:
     return sum(each.stat().st_size for each in (node.log_dir / f"{name}-0").glob("*.log"))
 
 
-@pytest.mark.parametrize("version", [*(pytest.param(each, marks=pytest.mark.night) for each in ("2.7.2", "3.9.2")), "4.3.1"])
+@pytest.mark.parametrize(
+    "version", [*(pytest.param(each, marks=pytest.mark.night) for each in ("2.7.2", "3.9.2", NEWEST_BROKER)), "4.3.1"]
+)
 def test_hard_logs(version: str, tmp_path: Path) -> None:
     with KafkaNode(tmp_path / "node", version=version, settings=SETTINGS) as node:
         node.start()
         topics = Topics(node)
-        for make in (compacted, compressed_anew, cut, large, unordered, cut_short, others, old_formats):
+        makers = (compacted, compressed_anew, cut, large, unordered, cut_short, others, old_formats)
+        for make in (*makers, switched, odd_moments, own_topics):
             make(node, topics)
-        for topic in topics.tiered:
-            node.wait_until_copied(f"{topic}-0", -1)
-        questions = [f"{topic} {level} -1" for topic in topics.names for level in LEVELS]
-        answers = dict(zip(questions, consumed(node, questions), strict=True))
-        rng = random.Random(version)
-        timed = []
-        for topic in ("unordered", "appended", "cut", "compacted"):
-            rows = answers[f"{topic} read_uncommitted -1"]
-            timed += [f"{topic} read_uncommitted {moment}" for moment in rng.sample(sorted({row["timestamp"] for row in rows}), 6)]
-        answers |= dict(zip(timed, consumed(node, timed), strict=True))
-        topics.open.clear()
+        answers = answers_of(node, topics, ("unordered", "appended", "cut", "compacted", "switched", "moments"))
+    assert not wrong_answers(node, topics, answers)
+    for topic in ("compacted", "cut", "replaced", "hangs"):
+        committed, everything = (len(answers[f"{topic} {level} -1"]) for level in LEVELS)
+        assert 0 < committed < everything, topic
+
+
+@pytest.mark.night
+def test_logs_that_an_upgraded_broker_continues(tmp_path: Path) -> None:
+    """Directories of 2.7.2 in which 3.9.2 writes on, without a word about their formats."""
+    makers = (compacted, cut, unordered, switched, cut_short)
+    with KafkaNode(tmp_path / "node", version="2.7.2", settings=SETTINGS) as node:
+        node.start()
+        before = Topics(node)
+        for make in (*makers, old_formats):
+            make(node, before)
+        before.open.clear()
         node.stop_all()
+    with KafkaNode(tmp_path / "node", version="3.9.2", tiering=False, settings=SETTINGS) as node:
+        node.start()
+        topics = Topics(node)
+        topics.names = before.names
+        for name in topics.names:
+            topics.write(topics.producer(), name, 30, keys=12)
+            topics.transactions(name, 6, keys=12, name="upgraded")
+        answers = answers_of(node, topics, ("unordered", "switched", "gzip-0.10.2"))
+    assert not wrong_answers(node, topics, answers)
+
+
+def answers_of(node: KafkaNode, topics: Topics, timed: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the consumer by question: of all topics, and of some from a few times on. Stops the broker."""
+    for topic in topics.tiered:
+        node.wait_until_copied(f"{topic}-0", -1)
+    questions = [f"{topic} {level} -1" for topic in topics.names for level in LEVELS]
+    answers = dict(zip(questions, consumed(node, questions), strict=True))
+    rng = random.Random(node.release.version)
+    more = []
+    for topic in timed:
+        rows = answers[f"{topic} read_uncommitted -1"]
+        moments = sorted({row["timestamp"] for row in rows if row["timestamp"] in TIMES})
+        more += [f"{topic} read_uncommitted {moment}" for moment in rng.sample(moments, min(len(moments), 6))]
+    answers |= dict(zip(more, consumed(node, more), strict=True))
+    topics.open.clear()
+    node.stop_all()
+    return answers
+
+
+def wrong_answers(node: KafkaNode, topics: Topics, answers: Mapping[str, list[dict[str, Any]]]) -> dict[str, object]:
+    """The counts of rows, and the first that differ, by question."""
     wrong = {}
     for question, rows in answers.items():
         topic, level, moment = question.split()
@@ -340,7 +444,4 @@ def test_hard_logs(version: str, tmp_path: Path) -> None:
         if mine != rows:
             first = next((pair for pair in zip(mine, rows, strict=False) if pair[0] != pair[1]), None)
             wrong[question] = (len(mine), len(rows), first)
-    assert not wrong
-    for topic in ("compacted", "cut", "replaced", "hangs"):
-        committed, everything = (len(answers[f"{topic} {level} -1"]) for level in LEVELS)
-        assert 0 < committed < everything, topic
+    return wrong
