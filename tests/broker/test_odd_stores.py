@@ -18,7 +18,6 @@ from tiered_topics import METADATA, PARTITIONS, SECONDS, SEGMENT_BYTES, SETTINGS
 from tiers import id_text
 
 from formats.partition.partition_metadata import uuid_from_text
-from formats.remote.object_names import parse_local_tier_name
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.night]
 
@@ -61,7 +60,7 @@ def planted(node: KafkaNode, seeds: range) -> list[OddStore]:
 
 
 def read_values(node: KafkaNode, store: OddStore, first: int, end: int) -> dict[int, bytes | None]:
-    """Records that a consumer gets from an offset up to another one."""
+    """What a consumer gets from an offset up to another one."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -111,7 +110,10 @@ def test_what_no_broker_wrote_is_served(version: str, first_seed: int, tmp_path:
         )
         oddities = {store.topic: store.oddities for store in stores}
         refusals = [(each["topic"], oddities[each["topic"]], each["refusals"]) for each in run.document["partitions"]]
-        assert run.exit_code == 0, (run.stderr, [each for each in refusals if each[2]])
+        # Unfinished copies, and those that retention has half deleted, are a finding.
+        assert run.exit_code in (0, 1), run.stderr
+        assert [each for each in refusals if each[2]] == []
+        assert len(run.document["log_dirs"]) == PARTITIONS, run.stderr
         states = {store.topic: states_of(node, store) for store in stores}
         for store in stores:
             served = {segment for segment, state in states[store.topic].items() if state in KNOWN}
@@ -127,8 +129,8 @@ def test_what_no_broker_wrote_is_served(version: str, first_seed: int, tmp_path:
             before = remote_ids(node, store)
             node.produce(store.topic, 100)
             node.wait_until_copied(f"{store.topic}-0", above=store.log_end)
-            names = [parse_local_tier_name(path.name) for path in remote_files(node, store) if path.name[21:43] not in before]
-            assert min(each.base_offset for each in names if each is not None) == store.log_end, (store.topic, store.oddities)
+            new = {int(path.name[:20]) for path in remote_files(node, store) if path.name[21:43] not in before}
+            assert min(new) == store.log_end, (store.topic, store.oddities, sorted(new))
 
         # Records below the middle are deleted: the copies that end there go, and no other one that the broker knows.
         time.sleep(2 * COPY_INTERVAL_MS / 1000)
