@@ -403,7 +403,9 @@ def test_a_file_of_the_wrong_kind_is_named(place: tuple[str, str], files: dict[s
     words, taken = INPUTS[place]
     wrong = []
     for kind, path in files.items():
-        line = words.replace("{tmp}", str(tmp_path)).replace("{scan}", str(files["scan-result"])).replace("{}", str(path))
+        line = words
+        for name, value in (("{tmp}", tmp_path), ("{scan}", files["scan-result"]), ("{}", path)):
+            line = line.replace(name, shlex.quote(str(value)))
         run = snaprebuild(*shlex.split(line))
         sentence = f"is {NOUNS[kind]}"
         if kind in taken:
