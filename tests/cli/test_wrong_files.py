@@ -194,7 +194,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
         for verb, more in (("tier audit", ""), ("tier repair", "--dry-run"))
     },
     ("inspect dump", "files"): ("inspect dump {}", KAFKA | {"empty", "binary"}),
-    ("inspect diff", "files"): (f"inspect diff {{}} {PARTITION}/{56:020d}.snapshot", {"snapshot"}),
+    ("inspect diff", "files"): (f"inspect diff {{}} {shlex.quote(f'{PARTITION}/{56:020d}.snapshot')}", {"snapshot"}),
     ("inspect explain", "paths"): ("inspect explain {} --jobs 1", {"snapshot"}),
     ("follower build", "--server-properties"): (
         f"follower build {REMOTE} {{tmp}} --topic-partition mixed-0 --server-properties {{}} --dry-run",
