@@ -198,7 +198,7 @@ INPUTS: dict[tuple[str, str], tuple[str, set[str]]] = {
     },
     ("tier repair", "--audit"): (f"tier repair {REMOTE} --audit {{}} --allow-unverified --dry-run", {"audit-result"}),
     ("inspect dump", "files"): ("inspect dump {}", KAFKA | {"empty", "binary"}),
-    ("inspect diff", "files"): (f"inspect diff {{}} {PARTITION}/{56:020d}.snapshot", {"snapshot"}),
+    ("inspect diff", "files"): (f"inspect diff {{}} {shlex.quote(f'{PARTITION}/{56:020d}.snapshot')}", {"snapshot"}),
     ("inspect explain", "paths"): ("inspect explain {} --jobs 1", {"snapshot"}),
     ("follower build", "--server-properties"): (
         f"follower build {REMOTE} {{tmp}} --topic-partition mixed-0 --server-properties {{}} --dry-run",
@@ -407,7 +407,9 @@ def test_a_file_of_the_wrong_kind_is_named(place: tuple[str, str], files: dict[s
     words, taken = INPUTS[place]
     wrong = []
     for kind, path in files.items():
-        line = words.replace("{tmp}", str(tmp_path)).replace("{scan}", str(files["scan-result"])).replace("{}", str(path))
+        line = words
+        for name, value in (("{tmp}", tmp_path), ("{scan}", files["scan-result"]), ("{}", path)):
+            line = line.replace(name, shlex.quote(str(value)))
         run = snaprebuild(*shlex.split(line))
         sentence = f"is {NOUNS[kind]}"
         if kind in taken:

@@ -26,7 +26,8 @@ def bin_dir(tmp_path: Path) -> Path:
     directory = tmp_path / "bin"
     directory.mkdir()
     command = directory / "snaprebuild"
-    command.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {sys.executable} -m snaprebuild "$@"\n')
+    root, python = shlex.quote(str(REPOSITORY)), shlex.quote(sys.executable)
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={root} exec {python} -m snaprebuild "$@"\n')
     command.chmod(0o755)
     return directory
 

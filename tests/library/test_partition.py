@@ -197,6 +197,8 @@ def test_every_bundled_partition_in_any_order(partition_fixture: PartitionFixtur
     replayed."""
     directory = partition_fixture.directory
     if partition_fixture.partition == "__cluster_metadata-0":
+        with pytest.raises(UsageError, match="is the metadata log of the cluster"):
+            Partition(directory, EARLY)
         return
     newest = max((each.max_timestamp for each in partition_fixture.segments), default=0)
     options = ReplayOptions(as_of_ms=max(newest, 0), expiration_ms=1000)

@@ -5,6 +5,7 @@ import inspect
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -186,7 +187,7 @@ def test_an_audit_gives_the_document_of_the_command_and_shows_its_output(case: s
         assert row.keys() == result.columns.keys()
         assert all(value is None or type(value) is result.columns[name] for name, value in row.items())
     recorded = ["snaprebuild", "tier", "audit", *words, *moment, str(store)]
-    assert sorted(result.document.run.command.split()) == sorted(recorded)
+    assert sorted(shlex.split(result.document.run.command)) == sorted(recorded)
     assert tree(store) == before
 
 

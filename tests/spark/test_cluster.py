@@ -19,7 +19,7 @@ from typing import Any
 import pyspark
 import pytest
 from cluster_driver import AS_OF_MS, READING_TASKS
-from command import in_json, run_process
+from command import Run, in_json, run_process
 from faulty_store import FaultyStore, faulty_store
 from log_dirs import all_bytes, entries_in, files_below, make_log_dir, snapshot_name, truth
 from make_partition import Shape, make_partition
@@ -29,9 +29,9 @@ from packaging.requirements import Requirement
 from plans import make_plan
 from waiting import SECONDS_MAX, wait_until
 
+from snaprebuild.snapshots import run as runs
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
 from snaprebuild.snapshots.rebuild.run import rebuild
-from snaprebuild.snapshots.run import Run
 from snaprebuild.spark.session import code_archive
 
 pytestmark = pytest.mark.spark
@@ -90,7 +90,7 @@ def expected(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     out = tmp_path_factory.mktemp("own")
     rebuild(
         make_plan(RebuildRequest((str(logs),), out=str(out), boundaries="all", replay_from="log-start", as_of_ms=AS_OF_MS)),
-        Run(jobs=1),
+        runs.Run(jobs=1),
     )
     found = all_bytes(out)
     assert len(found) == 4 * PARTITIONS
@@ -104,6 +104,15 @@ def around(**more: str) -> dict[str, str]:
 
 def run(*words: str, **more: str) -> Run:
     return run_process(sys.executable, *words, env=around(**more), timeout=SECONDS_MAX)
+
+
+def submitted(cluster: Cluster, place: Path, *words: str, **more: str) -> Run:
+    """Runs ``spark-submit`` in a directory, without a path to this checkout."""
+    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
+    environment = {**around(**more), "PYTHONPATH": ""}
+    done = run_process(submit, "--master", cluster.master, *words, env=environment, cwd=place, timeout=SECONDS_MAX)
+    assert done.exit_code == 0, done.stdout + done.stderr
+    return done
 
 
 @pytest.mark.night
@@ -158,7 +167,7 @@ def test_a_second_attempt_while_the_first_one_runs(
 
 def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
     """The command is that of docs/guides/spark.md: the driver and the executors have the code from one archive, and no other."""
-    submit, archive = Path(pyspark.__path__[0]) / "bin" / "spark-submit", code_archive(str(tmp_path))
+    archive = code_archive(str(tmp_path))
     out, report = tmp_path / "out", tmp_path / "report.json"
     asked = ("--engine", "spark", "--out", str(out), "--boundaries", "all", "--as-of", str(AS_OF_MS), "--output", "json")
     job = (
@@ -169,16 +178,7 @@ def test_spark_submit(cluster: Cluster, tmp_path: Path) -> None:
         "--save-json",
         str(report),
     )
-    done = subprocess.run(
-        [submit, "--master", cluster.master, "--py-files", archive, *job],
-        env={**around(PYSPARK_PYTHON=sys.executable), "PYTHONPATH": ""},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = submitted(cluster, tmp_path, "--py-files", archive, *job, PYSPARK_PYTHON=sys.executable)
     assert json.loads(report.read_text())["totals"] == json.loads(done.stdout)["totals"]
     assert json.loads(done.stdout)["totals"]["written"] == 5
     assert {name: frozenset(entries_in(data)) for name, data in all_bytes(out).items()} == of_kafka("logappend-0")
@@ -250,17 +250,8 @@ def test_an_environment_in_an_archive(cluster: Cluster, tmp_path: Path) -> None:
     subprocess.run([Path(sys.executable).with_name(pack[0]), *pack[1:]], check=True, timeout=SECONDS_MAX)
     (tmp_path / "your-job.py").write_text(JOB)
     arguments = (str(MIXED / "logappend-0"), str(out), str(AS_OF_MS))
-    submit = Path(pyspark.__path__[0]) / "bin" / "spark-submit"
-    done = subprocess.run(
-        [submit, "--master", cluster.master, "--archives", "environment.tar.gz#environment", "your-job.py", *arguments],
-        env={**around(PYSPARK_PYTHON="./environment/bin/python", XDG_STATE_HOME=str(tmp_path)), "PYTHONPATH": ""},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    job = ("--archives", "environment.tar.gz#environment", "your-job.py", *arguments)
+    done = submitted(cluster, tmp_path, *job, PYSPARK_PYTHON="./environment/bin/python", XDG_STATE_HOME=str(tmp_path))
     found = json.loads(done.stdout)
     assert found["written"] == 5
     places = {Path(each).parent for each in found["prefixes"]}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +74,7 @@ def other_python(tmp_path: Path) -> Path:
     directory = tmp_path / "bin"
     directory.mkdir()
     program = directory / "python3"
-    program.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')  # type: ignore[attr-defined]
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys._base_executable)} -S "$@"\n')  # type: ignore[attr-defined]
     program.chmod(0o755)
     lacks = subprocess.run([program, "-c", "import snaprebuild"], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
     assert "No module named 'snaprebuild'" in lacks.stderr

@@ -5,10 +5,12 @@ import contextlib
 import errno
 import mmap
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from manifests import REPOSITORY
 from resident_pages import resident_bytes
 
 from snaprebuild.storage.io_limits import page_cache
@@ -23,14 +25,24 @@ Way = Callable[[int, int], PageReader]
 WAYS: tuple[Way, ...] = (DontCacheReader, DroppingReader)
 
 
-@pytest.fixture
-def drops(tmp_path: Path) -> None:
-    """Ends the test where pages cannot be dropped at all, as where files lie in memory: there is nothing to leave as it was."""
-    path = tmp_path / "probe"
+def drops_pages(place: Path) -> bool:
+    """Whether pages can be dropped there: not where files are in memory."""
+    path = place / "probe"
     path.write_bytes(bytes(MIB))
     forget(path)
-    if resident_bytes(str(path))[0]:
-        pytest.skip("the file system of the temporary directory keeps its pages")
+    return not resident_bytes(str(path))[0]
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Iterator[Path]:
+    """A directory on a disk: that of the test, or one in the checkout where temporary files are in memory."""
+    if drops_pages(tmp_path):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix=".pages-", dir=REPOSITORY) as directory:
+        if not drops_pages(Path(directory)):
+            pytest.skip("the file systems of the temporary directory and of the checkout keep their pages")
+        yield Path(directory)
 
 
 @contextlib.contextmanager
@@ -69,10 +81,9 @@ def read_through(reader: PageReader, size: int, block: int) -> bytes:
     return bytes(found)
 
 
-@pytest.mark.usefixtures("drops")
 @pytest.mark.parametrize("way", WAYS)
-def test_a_cold_file_stays_cold(way: Way, tmp_path: Path) -> None:
-    path = tmp_path / "segment.log"
+def test_a_cold_file_stays_cold(way: Way, on_disk: Path) -> None:
+    path = on_disk / "segment.log"
     for size, block in ((21 * MIB + 12345, 4 * MIB), (9 * MIB, 300_000), (5, 4096), (PAGE, PAGE)):
         data = file_of(path, size)
         assert resident(path) == 0
@@ -81,11 +92,10 @@ def test_a_cold_file_stays_cold(way: Way, tmp_path: Path) -> None:
         assert resident(path) == 0, (size, block)
 
 
-@pytest.mark.usefixtures("drops")
 @pytest.mark.parametrize("way", WAYS)
-def test_what_was_cached_stays_cached(way: Way, tmp_path: Path) -> None:
+def test_what_was_cached_stays_cached(way: Way, on_disk: Path) -> None:
     """The pages of a broker: the end of the file, which it has just written, and some that a consumer reads."""
-    path, size = tmp_path / "segment.log", 24 * MIB
+    path, size = on_disk / "segment.log", 24 * MIB
     data = file_of(path, size)
     hot = ((2 * MIB, MIB), (9 * MIB, 5 * MIB), (size - 3 * MIB, 3 * MIB))
     wanted = sum(length for _, length in hot)
@@ -106,10 +116,9 @@ def test_what_was_cached_stays_cached(way: Way, tmp_path: Path) -> None:
     assert after == before
 
 
-@pytest.mark.usefixtures("drops")
 @pytest.mark.parametrize("way", WAYS)
-def test_looking_something_up_leaves_nothing(way: Way, tmp_path: Path) -> None:
-    path, size = tmp_path / "segment.log", 24 * MIB
+def test_looking_something_up_leaves_nothing(way: Way, on_disk: Path) -> None:
+    path, size = on_disk / "segment.log", 24 * MIB
     data = file_of(path, size)
     buffer = memoryview(bytearray(5000))
     with reading(path, way, size) as reader:
@@ -176,10 +185,9 @@ def test_which_kernels_are_trusted(
         assert type(reader) is way
 
 
-@pytest.mark.usefixtures("drops")
-def test_all_that_reads_files_reads_so(tmp_path: Path) -> None:
+def test_all_that_reads_files_reads_so(on_disk: Path) -> None:
     """And as any program does where no one says otherwise."""
-    path = tmp_path / "segment.log"
+    path = on_disk / "segment.log"
     data = file_of(path, 9 * MIB)
 
     def read_all() -> None:
