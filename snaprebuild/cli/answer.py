@@ -1,4 +1,4 @@
-"""Sentences about a result: its first lines with the next command in the words of this command line, and its findings on stderr."""
+"""The sentences of a result: its first lines with the next command in the words of this command line, and its findings on stderr."""
 
 from __future__ import annotations
 

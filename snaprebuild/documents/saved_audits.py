@@ -13,7 +13,7 @@ from snaprebuild.tier.repair.earlier_audit import EarlierAudit
 
 __all__ = ["saved_audit"]
 
-MEMBERS = ("unread_paths", "location", "level", "as_of_ms", "expiration_ms", "partitions", "findings")
+MEMBERS = ("unread_paths", "run", "elapsed_seconds", "location", "level", "as_of_ms", "expiration_ms", "partitions", "findings")
 
 
 def saved_audit(path: str) -> EarlierAudit:
@@ -38,6 +38,7 @@ def saved_audit(path: str) -> EarlierAudit:
         path,
         members["location"],
         level,
+        members["run"].at_ms - int(1000 * members["elapsed_seconds"]),
         Clock(members["as_of_ms"], members["expiration_ms"]),
         tuple(members["partitions"]),
         tuple(_finding(each, unread) for each in members["findings"]),

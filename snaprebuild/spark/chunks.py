@@ -67,7 +67,7 @@ SENT_SCHEMA = pa.schema([("partition", pa.int32()), ("job", pa.binary())])
 
 
 COLLECT_BYTES = 256 << 20
-"""Results that one query brings to the driver. Spark refuses more than 1 GiB (``spark.driver.maxResultSize``)."""
+"""Results that one query brings to the driver. Spark refuses more than 1 GiB unless it is set otherwise."""
 
 PARTITIONS_AT_ONCE = 500
 """Partitions whose results fit into one query, also if every snapshot is wrong: a row then has a megabyte at most."""

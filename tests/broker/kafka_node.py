@@ -346,6 +346,10 @@ class KafkaNode:
         (self.log_dir / ".kafka_cleanshutdown").touch()  # a broker that has never run has not stopped either
         return target
 
+    def set_log_start(self, topic: str, offset: int) -> None:
+        """Sets the log start offset of the one partition of a topic; the broker is stopped."""
+        self._set_checkpoint(self.log_dir / "log-start-offset-checkpoint", f"{topic} 0", offset)
+
     @staticmethod
     def _set_checkpoint(file: Path, partition: str, offset: int) -> None:
         version, _, *lines = (file.read_text() if file.exists() else "").splitlines() or ("0", "0")  # 2.7 makes it empty

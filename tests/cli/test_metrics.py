@@ -116,7 +116,7 @@ def test_the_other_commands(tmp_path: Path) -> None:
 
 
 def test_commands_whose_findings_say_all(tmp_path: Path) -> None:
-    """Alerts that operators want: a follower that lost producers, and a metadata log that breaks a rule."""
+    """What one wants to be alerted on: a follower that lost producers, and a metadata log that breaks a rule."""
     lost, node = FIXTURES / "follower-lost-state", FIXTURES / "kraft-cluster3" / "node2"
     for words in (("follower check", lost / "remote", lost / "node2", *AS_OF), ("cluster check", node), ("cluster isr", node)):
         file = tmp_path / "watched.prom"
@@ -187,7 +187,7 @@ def test_only_a_complete_run_counts_as_success(tmp_path: Path) -> None:
 
 
 def test_a_run_that_could_not_write_its_document_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snaprebuild.cli.begin_verb.check_document", lambda *_: None)  # it could, before the work
+    monkeypatch.setattr("snaprebuild.cli.begin_verb.check_document", lambda *_, **__: None)  # it could be written, before the work
     file = tmp_path / "scan.prom"
     run = snaprebuild("scan", FIXTURES / "magic0", "--metrics", file, "--save-json", "/proc/scan.json")
     assert run.exit_code == 5

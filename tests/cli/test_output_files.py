@@ -60,7 +60,7 @@ def without(words: list[str], option: str) -> list[str]:
 
 @pytest.mark.parametrize(("verb", "option"), CASES, ids=[f"{verb} {option}" for verb, option in CASES])
 def test_a_file_that_cannot_be_written_ends_a_run_before_its_work(verb: str, option: str, tmp_path: Path) -> None:
-    """What the run would read is not there: a run that began its work would miss it."""
+    """A file that the run would read is not there, so a run that began its work would miss it."""
     row = row_of(verb)
     if row.makes:  # a file of ours is looked at before
         written(row, tmp_path)
@@ -110,7 +110,7 @@ def test_a_ledger_and_a_result_are_two_files(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can run as another user")
 def test_a_result_of_another_user_in_a_sticky_directory() -> None:
-    """As in `/tmp`, where a user may create files, but replace none of other users."""
+    """In a directory like `/tmp` a user may create files, but replace none of other users."""
     with tempfile.TemporaryDirectory(prefix="sticky-") as place:
         Path(place).chmod(0o1777)
         older = Path(place) / "scan.json"

@@ -127,7 +127,7 @@ def test_objects(spark: SparkSession, faulty: FaultyStore, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", ["max_requests", "max_read_bytes"])
 def test_limits(spark: SparkSession, faulty: FaultyStore, tmp_path: Path, kind: str) -> None:
-    """What this process needs is enough. With less, tasks use nearly all of it, and never more."""
+    """The limit that one process needs is enough. With less, tasks use nearly all of it, and never more."""
     logs = MIXED / "logs"
     faulty.objects = {f"b/logs/{name}": (logs / name).read_bytes() for name in files_below(logs)}
     line = ("s3://b/logs", "--s3-endpoint-url", faulty.endpoint, "--set", "s3_path_style=true")

@@ -144,7 +144,7 @@ def test_what_was_announced_suffices_and_less_does_not(store: FaultyStore, comma
 
 
 def test_tasks_decode_records_within_the_limit(store: FaultyStore, spark: SparkSession, command: Command) -> None:
-    """What one process needs is enough, and the result of less is that of one process."""
+    """The limit that one process needs is enough, and the result of less is that of one process."""
     line = ("tier", "audit", "s3://b/tier", *OPTIONS, "--level", "records")
     line = (*line, "--set", "s3_path_style=true", "--s3-endpoint-url", store.endpoint)
     own = command(*line, "--jobs", "1")

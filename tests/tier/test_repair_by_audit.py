@@ -287,6 +287,23 @@ def test_the_command_is_run_again_after_an_interruption(diseased: Place, tmp_pat
     assert (again.copies, exit_code_of(again.findings)) == ([], 0)
 
 
+@pytest.mark.parametrize("base", [0, 687, 1805, 3017])
+def test_damage_has_the_same_result_and_reasons(diseased: Place, tmp_path: Path, base: int) -> None:
+    path = object_of(diseased, base, "log")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    shutil.copytree(diseased.root, tmp_path / "without")
+    other = place_of(tmp_path, "without")
+    found, expected = diseased.repair(diseased.audit()), other.repair(None)
+    assert [(each.start_offset, each.action, each.reason) for each in found.copies] == [
+        (each.start_offset, each.action, each.reason) for each in expected.copies
+    ]
+    assert {each.reason for each in found.copies} != {""} or base == 3017
+    assert (codes(found), found.status) == (codes(expected), expected.status)
+    assert files(Path(diseased.root)) == files(Path(other.root))
+
+
 def edited(document: Path, edit: Callable[[dict[str, Any]], None]) -> Path:
     members = json.loads(document.read_text())
     edit(members)
@@ -309,7 +326,7 @@ def test_a_document_that_lacks_the_objects(diseased: Place) -> None:
 
 
 def test_another_right_snapshot_is_refused(diseased: Place) -> None:
-    """What the replay gives must be what the audit proved."""
+    """The replay must give the snapshot that the audit proved."""
 
     def wrong(members: dict[str, Any]) -> None:
         members["partitions"][0]["copies"][3]["right_sha256"] = "0" * 64
@@ -373,6 +390,21 @@ def test_newer_copies_are_named_and_no_alarm(diseased: Place) -> None:
     assert [each.message for each in found.findings if each.code == "tier-waits"] == [
         "1 copy is newer than the audit, and not judged"
     ]
+
+
+def test_copies_that_were_not_selected_are_a_finding(diseased: Place) -> None:
+    """They were there before the audit."""
+
+    def without_last(members: dict[str, Any]) -> None:
+        del members["partitions"][0]["copies"][-1]
+        members["run"]["at_ms"] += 3_600_000
+
+    found = diseased.repair(edited(diseased.audit(), without_last))
+    assert {each.action for each in found.copies} == {RepairAction.REPAIRED}
+    assert exit_code_of(found.findings) == 1
+    assert found.status.unproven == 1
+    (finding,) = found.findings
+    assert finding.message.startswith("1 copy is not in the audit")
 
 
 def test_a_copy_below_that_retention_deleted(diseased: Place) -> None:

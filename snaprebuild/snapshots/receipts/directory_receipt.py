@@ -1,7 +1,7 @@
 """The receipt of partition directories that were written, and ``undo`` of it.
 
-The receipt has JSON lines: a header, and a line for each directory, which is synced before the directory gets its name. It has the path,
-and the SHA-256 and the modification time of each file. ``undo`` removes a directory only if no broker runs on its log directory, and if
+The receipt has JSON lines: a header, and a line for each directory, which is synced before the directory gets its name. That line has the
+path, and the SHA-256 and modification time of each file. ``undo`` removes a directory only if no broker runs on its log directory, and if
 each file is as it was written. A directory that a broker has used since stays, also if nothing was appended: a broker that stops trims the
 indexes of the last segment. A directory that a later run wrote again stays too: its files have the same bytes and other times.
 """

@@ -28,7 +28,7 @@ OWN_DOCUMENT = b'"schema":"snaprebuild.'
 
 STAGED_PLAN = b"staged-plan"
 AUDIT_LEDGER = b"audit-ledger"
-"""What the schema ids of lasting files that are written again have after the name of the program."""
+"""The part after the program's name in the schema ids of lasting files that are written again."""
 
 _LASTING = re.compile(rb'"schema":"snaprebuild\.(receipt|[a-z]+-undo|audit-ledger|staged-plan)/')
 """Files of ours that a later command needs, and that cannot be made again: no document of another kind replaces them."""

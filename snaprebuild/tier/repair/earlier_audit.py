@@ -35,12 +35,13 @@ from snaprebuild.snapshots.engine.snapshot_file import read_snapshot_file
 from snaprebuild.snapshots.run import Run
 from snaprebuild.snapshots.source.selection import Selection
 from snaprebuild.storage.partition_dir import PartitionDir
+from snaprebuild.storage.remote.listing import CopyObjects
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import selected_partitions
 from snaprebuild.tier.audit.audited_copy import AuditedCopy, AuditedPartition, identity_text
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit, add_lost_copies
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
-from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, refuse_cold
+from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, cold_bytes, refuse_cold
 from snaprebuild.tier.ledger.segment_reads import SegmentRead, SegmentReadTask, single_segment
 from snaprebuild.tier.remote_partition import LOG_OF
 from snaprebuild.tier.remote_store import StoreAccess, list_store, refuse_without_copies
@@ -55,6 +56,7 @@ class EarlierAudit(msgspec.Struct, frozen=True):
         path: of the document.
         location: of the store.
         level: how much was read.
+        began_ms: when it began at the latest, ms since 1970: what was uploaded since may not be in it.
         clock: when producers expire.
         partitions: with the copies.
         findings: of the audit.
@@ -63,6 +65,7 @@ class EarlierAudit(msgspec.Struct, frozen=True):
     path: str
     location: str
     level: AuditLevel
+    began_ms: int
     clock: Clock
     partitions: tuple[AuditedPartition, ...]
     findings: tuple[Finding, ...]
@@ -108,6 +111,11 @@ class PresentAudit:
             due = [each for each in wrong if each.copy.segment_id not in self.refused and is_due(partition, each)]
             if due:
                 lines.append(_ReplayedLine(self, partition, due))
+        # Before a manifest is read.
+        listed = cold_bytes(objects for each in lines for objects in each.read_objects)
+        refuse_cold(listed, run.stores.max_read_bytes, self.audit.location)
+        for line in lines:
+            line.read_manifests()
         self.audit.cost = audit_cost(read for each in lines for read in each.reads())
         if announce is not None:
             announce(self.audit.cost)
@@ -169,7 +177,7 @@ def present_audit(earlier: EarlierAudit, access: StoreAccess, run: Run, selectio
     present = PresentAudit(audit)
     for partition in audits:
         audited = known.pop(_key(partition.remote.id), None)
-        _take_partition(present, partition, audited)
+        _take_partition(present, partition, audited, earlier.began_ms)
     _take_findings(audit, earlier, known.values())
     return present
 
@@ -201,21 +209,21 @@ def _place(audit: StoreAudit, partition: AuditedPartition) -> str:
     return f"{audit.location}: {partition.topic_partition} ({partition.topic_id})"
 
 
-def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: AuditedPartition | None) -> None:
+def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: AuditedPartition | None, began_ms: int) -> None:
     """Takes the verdicts on the copies whose objects have not changed.
 
     Raises:
         RefusedError: a limit of the run is used up.
     """
     known = {} if audited is None else {each.segment_id: each for each in audited.copies}
-    newer = []
+    others = []
     changed = []
     for each in partition.copies:
         earlier = known.get(uuid_to_text(each.copy.segment_id))
         if earlier is None:
-            each.is_waiting = True
-            each.not_read("it is newer than the audit")
-            newer.append(each)
+            others.append(each)
+            each.is_waiting = _modified_ms(each) >= began_ms
+            each.not_read("it is newer than the audit" if each.is_waiting else "it is not in the audit")
             continue
         _take_copy(partition, each, earlier)
         differences = _differences(partition, each, earlier)
@@ -226,8 +234,9 @@ def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: A
             each.settle(SnapshotVerdict.NOT_READ, error.message)
             each.is_exact = False
             changed.append(error)
-    # Where new copies begin and end shows whether any shares offsets with one that is repaired.
-    partition.remote.read_facts([each.copy for each in newer if not each.copy.missing])
+    if any(each.verdict in WRONG for each in partition.copies):
+        # Where new copies begin and end shows whether any shares offsets with one that is repaired.
+        partition.remote.read_facts([each.copy for each in others if not each.copy.missing])
     if audited is not None and audited.damaged_from_offset is not None:
         partition.damaged(audited.damaged_from_offset)
     add_lost_copies(partition)
@@ -235,10 +244,20 @@ def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: A
         count = pluralize(len(changed), "copy that was not wrong has", "copies that were not wrong have")
         message = f"{count} changed since the audit; the first: {changed[0].path} {changed[0].message}"
         partition.findings.append(Finding("tier-not-audited", Severity.FINDING, partition.remote.place, message))
+    newer = [each for each in others if each.is_waiting]
+    older = [each for each in others if not each.is_waiting]
+    if older:
+        message = f"{pluralize(len(older), 'copy is', 'copies are')} not in the audit: audit without options that select partitions"
+        partition.add_finding("tier-not-audited", Severity.FINDING, message, older[0].copy.start_offset)
     if newer:
         message = f"{pluralize(len(newer), 'copy is', 'copies are')} newer than the audit, and not judged"
         start = newer[0].copy.start_offset
         partition.findings.append(Finding("tier-waits", Severity.NOTE, partition.remote.place, message, start))
+
+
+def _modified_ms(copy: CopyAudit) -> int:
+    """When an object of a copy was last written, ms since 1970."""
+    return max((each.identity.modified_ns for each in copy.copy.objects.by_kind.values()), default=0) // 1_000_000
 
 
 def _take_copy(partition: PartitionAudit, copy: CopyAudit, earlier: AuditedCopy) -> None:
@@ -313,11 +332,7 @@ class _ReplayedLine:
     """The copies of one partition, and the replays of right snapshots over them."""
 
     def __init__(self, present: PresentAudit, partition: PartitionAudit, due: Sequence[CopyAudit]) -> None:
-        """Plans the replays, and reads the manifests that they need.
-
-        Raises:
-            RefusedError: a limit of the run is used up.
-        """
+        """Plans the replays."""
         self._present = present
         self._partition = partition
         self._remote = partition.remote
@@ -326,6 +341,18 @@ class _ReplayedLine:
         self._read = sorted({number for each in self._replays for number in each.parts})
         self._wrong = {id(each.copy) for each in self._replays}
         self._starts = {each.start for each in self._replays if each.start is not None and not self._is_wrong(each.start)}
+
+    @property
+    def read_objects(self) -> list[CopyObjects]:
+        """The objects of the copies whose segments are read."""
+        return [self._copies[number].copy.objects for number in self._read]
+
+    def read_manifests(self) -> None:
+        """Reads the manifests of the copies of which something is read.
+
+        Raises:
+            RefusedError: a limit of the run is used up.
+        """
         self._remote.read_facts([self._copies[number].copy for number in sorted({*self._read, *self._starts})])
 
     def _is_wrong(self, number: int) -> bool:
