@@ -18,7 +18,7 @@ from tiered_topics import METADATA, PARTITIONS, SECONDS, SEGMENT_BYTES, SETTINGS
 from tiers import id_text
 
 from formats.partition.partition_metadata import uuid_from_text
-from formats.remote.local_tier_name import parse_local_tier_name
+from formats.remote.object_names import parse_local_tier_name
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.night]
 
