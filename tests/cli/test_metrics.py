@@ -116,7 +116,7 @@ def test_the_other_commands(tmp_path: Path) -> None:
 
 
 def test_commands_whose_findings_say_all(tmp_path: Path) -> None:
-    """What one wants to be alerted on: a follower that lost producers, and a metadata log that breaks a rule."""
+    """Operators want to be alerted to a follower that lost producers, and a metadata log that breaks a rule."""
     lost, node = FIXTURES / "follower-lost-state", FIXTURES / "kraft-cluster3" / "node2"
     for words in (("follower check", lost / "remote", lost / "node2", *AS_OF), ("cluster check", node), ("cluster isr", node)):
         file = tmp_path / "watched.prom"

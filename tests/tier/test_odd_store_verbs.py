@@ -12,7 +12,7 @@ from odd_stores import OddStore, odd_store
 from tiers import TOPIC_ID, id_text
 
 SEEDS = {"quick": (*range(9), 23, 29), "full": range(40), "night": range(300)}[TIER]
-"""Of 23 and 29 a copy ends with lost records, and the rest of it is below the log start."""
+"""In 23 and 29 a copy ends with lost records, and the rest of it is below the log start."""
 TOPIC = id_text(TOPIC_ID)
 
 
