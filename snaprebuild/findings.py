@@ -30,6 +30,7 @@ __all__ = [
     "FindingCause",
     "ReportedFinding",
     "Severity",
+    "choose_form",
     "deleted_count",
     "deleted_text",
     "exit_code_of",
@@ -54,7 +55,12 @@ IN_FLUX = "in-flux"
 
 def pluralize(count: int, what: str, several: str | None = None) -> str:
     """A count with its noun: ``1 snapshot``, ``2 snapshots``; ``several`` is the plural if it is irregular."""
-    return f"{count} {what if count == 1 else several or what + 's'}"
+    return f"{count} {choose_form(count, what, several or what + 's')}"
+
+
+def choose_form(count: int, one: str, several: str) -> str:
+    """The words that go with a count: ``is`` or ``are``, ``it`` or ``them``."""
+    return one if count == 1 else several
 
 
 def first_of(names: Sequence[str], most: int = 3) -> str:

@@ -1,6 +1,8 @@
 """Code that only tests use is in tests."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import snaprebuild
@@ -37,6 +39,39 @@ def test_each_function_has_a_user_in_the_product() -> None:
     unused = {name for name in functions - used - public if not name.startswith("__")}
     assert not unused - USED_BY_TESTS.keys(), "move them to tests, or give them a user"
     assert not USED_BY_TESTS.keys() - unused, "they have a user"
+
+
+def module_variables(tree: ast.Module) -> Iterator[str]:
+    """The names that a module assigns at its top."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        else:
+            continue
+        yield from (each.id for each in targets if isinstance(each, ast.Name) and not each.id.startswith("__"))
+
+
+def test_each_constant_has_a_user_in_the_product() -> None:
+    """Its module reads it, or another module imports it; members of an enum with the same name do not count."""
+    paths = [path for package in ("formats", "snaprebuild") for path in (ROOT / package).rglob("*.py")]
+    trees = {".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text()) for path in paths}
+    nodes = {name: list(ast.walk(tree)) for name, tree in trees.items()}
+    imported = set[tuple[str | None, str]]()
+    members = set[tuple[str, str]]()
+    for each in (node for tree in nodes.values() for node in tree):
+        if isinstance(each, ast.ImportFrom):
+            imported |= {(each.module, alias.name) for alias in each.names}
+        elif isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name):
+            members.add((each.value.id, each.attr))
+    unused = []
+    for name, tree in trees.items():
+        read = {node.id for node in nodes[name] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        for variable in set(module_variables(tree)) - read:
+            if (name, variable) not in imported and (name.rpartition(".")[2], variable) not in members:
+                unused.append(f"{name}: {variable}")
+    assert set(unused) == {"formats.__init__: DISTRIBUTION", "formats.__init__: PUBLIC"}, "delete them, or give them a user"
 
 
 def test_no_pattern_has_a_possessive_group() -> None:

@@ -450,6 +450,8 @@ class HeaderReader(msgspec.Struct):
         return np.flatnonzero(rows["crc"] != value)
 
 
+# ---------------------------------------------------------------------------------------------------- rows of headers
+
 CHUNK_ROWS = 4096
 """Rows of which columns are made at a time, at least."""
 

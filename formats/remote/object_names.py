@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 
+# ---------------------------------------------------------------------------------------------------- Aiven's plugin
+
+
 class AivenObject(StrEnum):
     """The content of an object, by the suffix of its key; in the order in which they are written."""
 
@@ -117,6 +120,9 @@ def aiven_key(
         kind: which object.
     """
     return str(AivenKey(prefix + topic, topic_id, partition, base_offset, segment_id, kind))
+
+
+# ---------------------------------------------------------------------------------------------------- LocalTieredStorage
 
 
 class LocalTierFile(StrEnum):

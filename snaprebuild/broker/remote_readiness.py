@@ -15,7 +15,7 @@ from enum import StrEnum
 import msgspec
 
 from formats.partition.partition_metadata import ZERO_UUID
-from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.findings import Finding, Severity, choose_form, first_of, pluralize
 
 __all__ = [
     "NOT_READY_ADVICE",
@@ -163,7 +163,7 @@ def not_ready_text(topics: Collection[str], *, with_advice: bool = True) -> str:
     """
     if not topics:
         return ""
-    have = "topic has" if len(topics) == 1 else "topics have"
+    have = choose_form(len(topics), "topic has", "topics have")
     advice = f" {NOT_READY_ADVICE}" if with_advice else ""
     return f"Not ready for remote storage: {len(topics)} {have} no id.{advice}"
 

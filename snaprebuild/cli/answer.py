@@ -245,6 +245,8 @@ def repeated_words(*without: str) -> list[str]:
     return given_words(*(each.name or "" for each in command.params if each.name not in left_out))
 
 
+# ---------------------------------------------------------------------------------------------------- findings
+
 LINES_MAX = 60
 """Findings printed without ``-v``; all of them are in the JSON."""
 

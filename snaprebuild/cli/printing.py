@@ -15,7 +15,7 @@ from snaprebuild.cli.table import ROWS_MAX, WIDTH_MAX, cell_text, paragraph, pri
 from snaprebuild.cli.value_text import shown
 from snaprebuild.cli.verb_command import PROGRAM
 from snaprebuild.cli.view import Advice
-from snaprebuild.findings import Finding, deleted_text, unread_paths
+from snaprebuild.findings import Finding, choose_form, deleted_text, unread_paths
 from snaprebuild.shell_words import shell_command
 
 __all__ = [
@@ -88,7 +88,7 @@ def print_unread(findings: Iterable[Finding]) -> None:
     text = deleted_text(findings)
     count = len(unread_paths(findings))
     if count:
-        pronoun = "it" if count == 1 else "them"
+        pronoun = choose_form(count, "it", "them")
         text = f"{unread_text(findings)} The result does not cover {pronoun}; stderr shows why.{text}"
     if text:
         print_text(text.rstrip())

@@ -20,7 +20,6 @@ _METADATA = ("cluster image", "cluster history", "cluster check", "cluster isr",
 _SIMULATIONS = ("simulate isr", "simulate metadata-log")
 _AT_A_START = ("install", "before-start")
 _INVENTORIES = ("tier inventory", "tier metadata")
-_TIER_RUNS = ("tier repair", "tier upload", "tier metadata")
 _INSPECT = ("inspect dump", "inspect diff", "inspect explain", "inspect transactions", "inspect stats")
 
 _REFUSALS = (

@@ -10,7 +10,7 @@ import click
 
 from snaprebuild.cli.panels import PANELS
 from snaprebuild.cli.verb_command import NOTHING, VerbGroup, verbs_of
-from snaprebuild.findings import first_of
+from snaprebuild.findings import choose_form, first_of
 
 __all__ = ["unknown_option_text"]
 
@@ -127,7 +127,7 @@ def _of_other_commands(option: str, by_option: Mapping[str, Sequence[str]]) -> t
         return f"No such option {option!r}.", "--help-all"
     commands = by_option[close[0]]
     name = "it" if close[0] == option else close[0]
-    verb = "has" if len(commands) == 1 else "have"
+    verb = choose_form(len(commands), "has", "have")
     return f"No such option {option!r}: {first_of([f'`{each}`' for each in commands])} {verb} {name}", "--help"
 
 

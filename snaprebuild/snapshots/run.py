@@ -118,6 +118,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     facts: RunFacts = msgspec.field(default_factory=RunFacts)
 
 
+# ---------------------------------------------------------------------------------------------------- the record of a run
+
+
 def current_time_ms() -> int:
     """The time of the clock of this host, ms since 1970."""
     return int(time.time() * 1000)

@@ -28,7 +28,7 @@ from formats.remote.remote_log_metadata import (
     read_remote_log_record,
 )
 from snaprebuild.errors import LimitReachedError, ReadFailedError, UsageError
-from snaprebuild.findings import Finding, FindingCause, Severity, finding_of_error, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, choose_form, finding_of_error, first_of, pluralize
 from snaprebuild.snapshots.source.log_records import log_records
 from snaprebuild.snapshots.source.selection import EVERYTHING, Selection
 from snaprebuild.snapshots.source.source import PartitionSource
@@ -187,7 +187,7 @@ class Tier:
         incomplete = [each for each in remote.incomplete if each.record is not None]
         if incomplete:
             copies = pluralize(len(incomplete), "copy", "copies")
-            message = f"{copies} finished, and objects of {'it' if len(incomplete) == 1 else 'them'} are missing: reads fail"
+            message = f"{copies} finished, and objects of {choose_form(len(incomplete), 'it', 'them')} are missing: reads fail"
             remote.findings = (Finding("tier-lost", Severity.DAMAGED, remote.place, message, incomplete[0].start_offset),)
         return remote
 

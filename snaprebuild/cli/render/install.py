@@ -24,7 +24,7 @@ from snaprebuild.cli.value_text import shown, size_text, time_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.common import ActionTotals
 from snaprebuild.documents.install import Install, InstalledPartition, PhaseSeconds
-from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, choose_form, first_of, pluralize
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
 from snaprebuild.snapshots.plan.plan_model import fates_against_writing
 from snaprebuild.snapshots.plan.plan_request import RebuildRequest
@@ -238,7 +238,7 @@ def _answer(plan: StagedPlan, result: RebuildResult) -> Answer:
     if may_start and is_judged and result.partitions and not is_done and not lacking:
         answer += " You can start the broker now."
     elif may_start and is_judged and is_done and written:
-        answer += f" Start the broker: it then uses the new {'snapshot' if written == 1 else 'snapshots'}."
+        answer += f" Start the broker: it then uses the new {choose_form(written, 'snapshot', 'snapshots')}."
         if may_be_2_7(result.plan):
             answer += OLD_BROKER_DELETES
     if not is_done:

@@ -20,7 +20,7 @@ from snaprebuild.cli.value_text import labels_of, shown, size_text, time_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer, View
 from snaprebuild.documents.plan import NotPlanned, PlanDocument, PlannedPartition
 from snaprebuild.documents.rebuild import Rebuild, RebuildTotals, RebuiltPartition
-from snaprebuild.findings import Finding, FindingCause, Severity, exit_code_of, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, choose_form, exit_code_of, first_of, pluralize
 from snaprebuild.replay.classes import SnapshotClass
 from snaprebuild.shell_words import option_words, program_command, shell_word
 from snaprebuild.snapshots.destination.boundary_result import NOT_DONE, BoundaryAction
@@ -571,7 +571,7 @@ def run_text(result: RebuildResult) -> str:
     answer += "."
     answer += f"{_unsound_text(result)}{_not_judged_text(result)}{_excused_text(result)}"
     if written and plan.request.destination.locks_log_dirs:
-        answer += f" The new {'one takes' if written == 1 else 'ones take'} effect when the broker next starts."
+        answer += f" The new {choose_form(written, 'one takes', 'ones take')} effect when the broker next starts."
         if may_be_2_7(plan):
             answer += OLD_BROKER_DELETES
     return answer
@@ -636,14 +636,14 @@ def _in_place_of_wrong(result: RebuildResult) -> str:
     if not aside:
         return ""
     of_them = "" if result.totals.get(BoundaryAction.WRITTEN) == aside else f"{aside} of them "
-    return f", {of_them}in the place of {'a wrong one' if aside == 1 else 'wrong ones'}"
+    return f", {of_them}in the place of {choose_form(aside, 'a wrong one', 'wrong ones')}"
 
 
 def _not_judged_text(result: RebuildResult) -> str:
     count = result.not_judged
     if not count:
         return ""
-    return f" {pluralize(count, 'existing snapshot')} cannot be judged, and {'is' if count == 1 else 'are'} left as before."
+    return f" {pluralize(count, 'existing snapshot')} cannot be judged, and {choose_form(count, 'is', 'are')} left as before."
 
 
 def _excused_text(result: RebuildResult) -> str:
@@ -716,7 +716,7 @@ def _print_staged_only(result: RebuildResult) -> None:
     states = sum(each.exists for _, each in boundaries)
     if states:
         there = "1 of them exists" if states == 1 else f"{states} of them exist"
-        file = "its staged copy" if states == 1 else "their staged copies"
+        file = choose_form(states, "its staged copy", "their staged copies")
         print_text(f"{there} in the log directory already. `install` starts from {file} when it replays segments rolled later.")
     after_stop = [
         each
@@ -726,7 +726,7 @@ def _print_staged_only(result: RebuildResult) -> None:
     if after_stop:
         count = len(after_stop)
         subject = "1 of them is" if count == 1 else f"{count} of them are"
-        pronoun = "it" if count == 1 else "them"
+        pronoun = choose_form(count, "it", "them")
         print_text(f"{subject} for a clean stop: after the unclean one the broker makes {pronoun} itself at its start.")
     print_text("Nothing was written to the log directories.")
 
@@ -762,7 +762,7 @@ def _nothing_text(missing: int, findings: Iterable[Finding], partitions: str) ->
         partitions: how many there are, in words.
     """
     if missing:
-        none = "it is not written" if missing == 1 else "none of them is written"
+        none = choose_form(missing, "it is not written", "none of them is written")
         return f"{pluralize(missing, 'snapshot is', 'snapshots are')} missing in {partitions}, and {none}"
     return f"{unless_unread('nothing to rebuild', findings)} in {partitions}"
 
@@ -786,4 +786,4 @@ def _unsound_text(result: RebuildResult) -> str:
     )
     if not unsound:
         return ""
-    return f" {pluralize(unsound, 'snapshot is', 'snapshots are')} UNSOUND: do not use {'it' if unsound == 1 else 'them'}."
+    return f" {pluralize(unsound, 'snapshot is', 'snapshots are')} UNSOUND: do not use {choose_form(unsound, 'it', 'them')}."

@@ -16,7 +16,7 @@ from snaprebuild.cli.table import counts_text, range_text
 from snaprebuild.cli.value_text import shown, time_text
 from snaprebuild.cli.view import Advice, Answer, View
 from snaprebuild.documents.receipts import Undo, UndoTotals, VerifyReceipt
-from snaprebuild.findings import Finding, FindingCause, Severity, first_of, pluralize
+from snaprebuild.findings import Finding, FindingCause, Severity, choose_form, first_of, pluralize
 from snaprebuild.shell_words import option_words
 from snaprebuild.snapshots.receipts.directory_receipt import FOLLOWER_FORM, DirectoryAction, DirectoryUndo, DirectoryUndoResult
 from snaprebuild.snapshots.receipts.receipt_reader import WrittenReceipt
@@ -156,7 +156,7 @@ class UndoView(View):
             but = ", except what was left alone" if left else ""
             print_text(f"What the run wrote is removed{but}. `scan` shows what the broker does at its next start.")
         if result.lock_files:
-            stays = "stays" if len(result.lock_files) == 1 else "stay"
+            stays = choose_form(len(result.lock_files), "stays", "stay")
             print_text(f"{first_of([shown(path) for path in result.lock_files])} {stays}: a broker makes the same file.")
 
 

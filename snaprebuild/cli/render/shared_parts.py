@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from snaprebuild.cli.answer import expiry_words
 from snaprebuild.cli.value_text import time_text
 from snaprebuild.documents import common as doc
-from snaprebuild.findings import pluralize
+from snaprebuild.findings import choose_form, pluralize
 from snaprebuild.replay.difference import Comparison
 from snaprebuild.snapshots.run import NO_CACHE_HITS, CacheHits
 from snaprebuild.snapshots.source.boundary_needs import BoundaryNeeds
@@ -73,7 +73,7 @@ def excused_text(comparisons: Iterable[Comparison], as_of_ms: int) -> str:
         return ""
     entries = pluralize(sum(counts), "entry that differs", "entries that differ")
     by = time_text(as_of_ms)
-    are = "is" if sum(counts) == 1 else "are"
+    are = choose_form(sum(counts), "is", "are")
     text = f"{entries} in {pluralize(len(counts), 'snapshot')} {are} not judged, because the producers have expired by {by}"
     return f"{text} (--as-of)" if "--as-of" in expiry_words() else text
 

@@ -12,7 +12,7 @@ from snaprebuild.cli.value_text import shown, time_text
 from snaprebuild.cli.view import Answer, View
 from snaprebuild.cluster.judged_snapshot import JudgedSnapshot
 from snaprebuild.documents.inspect import ExplainSnapshot
-from snaprebuild.findings import pluralize
+from snaprebuild.findings import choose_form, pluralize
 from snaprebuild.inspect.snapshot_explanation import SnapshotExplanation, SnapshotRun, WrongEntry, WrongField
 from snaprebuild.replay.difference import Comparison, ComparisonStatus
 from snaprebuild.storage.partition_names import names_of
@@ -140,7 +140,7 @@ class SnapshotExplanationView(View):
         comparison = explanation.comparison
         more = 0 if comparison is None else comparison.certain_count - len(entries)
         if entries and more:
-            print_text(f"and {more} more wrong {'entry' if more == 1 else 'entries'}: -v or --output json (at most 100)")
+            print_text(f"and {more} more wrong {choose_form(more, 'entry', 'entries')}: -v or --output json (at most 100)")
         if explanation.base_snapshot_offset is not None:
             print_text(
                 f"The replay began with the snapshot at the first offset, {explanation.base_snapshot_offset}: values without a batch are "

@@ -18,7 +18,7 @@ from snaprebuild.cli.answer import changed_meanwhile, concern_text, failed_and_d
 from snaprebuild.cli.table import middle_cut
 from snaprebuild.cli.value_text import size_text
 from snaprebuild.cli.view import AGAIN, Advice, Answer
-from snaprebuild.findings import Finding, FindingCause, deleted_count, deleted_text, pluralize, unread_paths
+from snaprebuild.findings import Finding, FindingCause, choose_form, deleted_count, deleted_text, pluralize, unread_paths
 from snaprebuild.snapshots.source.source import PartitionSource
 
 __all__ = [
@@ -140,7 +140,7 @@ def snapshot_counts(status: Status, partitions: int, affected: int, *, is_incomp
     status = msgspec.structs.replace(status, unread=0)  # which the line begins with
     read = pluralize(partitions, "partition")
     if is_incomplete:
-        read = f"the {read} that {'was' if partitions == 1 else 'were'} read"
+        read = f"the {read} that {choose_form(partitions, 'was', 'were')} read"
     where = f"{affected} of {read}" if status.missing else read
     if status.missing:
         missing = f"{pluralize(status.missing, 'snapshot')} missing in {where}"
@@ -340,7 +340,7 @@ def _brief_counts(status: Status) -> list[str]:
     most = status.waiting + status.waiting_unknown
     waiting = f"{_brief(status.waiting)}-{_brief(most)}" if status.waiting_unknown else _brief(most)
     counts = (
-        (others, f"{_brief(others)} {'fate' if others == 1 else 'fates'}"),
+        (others, f"{_brief(others)} {choose_form(others, 'fate', 'fates')}"),
         (len(status.topics_without_id) if status.concerns else 0, f"{_brief(len(status.topics_without_id))} no id"),
         (status.damaged, f"{_brief(status.damaged)} damaged"),
         (status.wrong, f"{_brief(status.wrong)} wrong"),

@@ -159,6 +159,9 @@ def opened_ledger(path: str | None, access: StoreAccess) -> Iterator[AuditLedger
 Options = TypeVar("Options", bound=ConfiguredOptions)
 
 
+# ---------------------------------------------------------------------------------------------------- the configuration of a broker
+
+
 @dataclass(frozen=True, slots=True)
 class ConfiguredStore:
     """A store as the command line and the configuration of a broker name it.
@@ -271,6 +274,8 @@ def _configured_bucket(location: str, s3: S3Options, options: ConfiguredOptions,
     stores_of(s3, region=plugin.region, broker_properties=path if options.broker_credentials else None)  # made at its first call
     return s3
 
+
+# ---------------------------------------------------------------------------------------------------- a running cluster
 
 _PORT = re.compile("[0-9]{1,5}")
 

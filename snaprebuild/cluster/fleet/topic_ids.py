@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from snaprebuild.cluster.fleet.replicas import ScannedFleet
-from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.findings import Finding, Severity, choose_form, first_of, pluralize
 
 __all__ = ["topic_id_findings", "topics_without_id"]
 
@@ -67,4 +67,4 @@ def _topics(names: Iterable[str]) -> str:
 
 def _brokers(nodes: Iterable[set[int]]) -> str:
     every = sorted(set[int]().union(*nodes))
-    return f"{'broker' if len(every) == 1 else 'brokers'} {', '.join(map(str, every))}"
+    return f"{choose_form(len(every), 'broker', 'brokers')} {', '.join(map(str, every))}"

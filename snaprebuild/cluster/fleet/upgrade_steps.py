@@ -17,7 +17,7 @@ from snaprebuild.cluster.fleet.replicas import ScannedBroker, ScannedFleet
 from snaprebuild.cluster.fleet.restart_safety import SCAN_AGAIN, RestartOrder
 from snaprebuild.cluster.fleet.topic_ids import topics_without_id
 from snaprebuild.cluster.metadata.registered_model import METADATA_VERSION
-from snaprebuild.findings import first_of, pluralize
+from snaprebuild.findings import choose_form, first_of, pluralize
 from snaprebuild.published import Natural, Part
 from snaprebuild.shell_words import program_command
 
@@ -291,4 +291,4 @@ def _size(size_bytes: int) -> str:
 
 
 def _nodes(nodes: Sequence[int]) -> str:
-    return f"{'broker' if len(nodes) == 1 else 'brokers'} {first_of([*map(str, nodes)], most=5)}"
+    return f"{choose_form(len(nodes), 'broker', 'brokers')} {first_of([*map(str, nodes)], most=5)}"

@@ -23,7 +23,7 @@ from formats.partition.file_names import DirectoryForm
 from snaprebuild.cluster.source_check.evidence import PeerEvidence, SourceEvidence
 from snaprebuild.cluster.source_check.lineage import diverging_epoch, truncated_at
 from snaprebuild.cluster.source_check.producer_ids import newest_entries
-from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.findings import Finding, Severity, choose_form, first_of, pluralize
 from snaprebuild.snapshots.source.source import PartitionSource
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -184,7 +184,7 @@ def _producer_finding(path: str, other: str, forgotten: ForgottenProducers) -> F
         names = first_of([*map(str, forgotten.producer_ids)])
         count = len(forgotten.producer_ids)
         parts.append(
-            f"{pluralize(count, 'producer')} ({names}) of {other} {'is' if count == 1 else 'are'} unknown or older here: their next "
+            f"{pluralize(count, 'producer')} ({names}) of {other} {choose_form(count, 'is', 'are')} unknown or older here: their next "
             "batches may be duplicates, or fail (OutOfOrderSequenceException)"
         )
     if forgotten.open_transactions:

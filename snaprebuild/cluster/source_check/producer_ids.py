@@ -21,7 +21,7 @@ from formats.partition.producer_snapshot import read_entries
 from snaprebuild.cluster.metadata.image_model import MetadataImage
 from snaprebuild.cluster.source_check.evidence import LogEvidence, MetadataEvidence, SourceEvidence
 from snaprebuild.errors import ChangedFileError, ReadFailedError
-from snaprebuild.findings import Finding, Severity, first_of, pluralize
+from snaprebuild.findings import Finding, Severity, choose_form, first_of, pluralize
 from snaprebuild.replay.window import DEFAULT_EXPIRATION_MS
 from snaprebuild.storage.partition_dir import PartitionDir
 
@@ -190,7 +190,7 @@ def producer_id_finding(path: str, names: Sequence[str], foreign: Iterable[Forei
         open_transactions=sum(each.open_transactions for each in several),
     )
     where = names[0] if len(names) == 1 else f"{len(names)} partitions ({first_of(names)})"
-    has = "has" if len(names) == 1 else "have"
+    has = choose_form(len(names), "has", "have")
     return Finding(CODE, severity, path, f"{where} {has} {whole.text}")
 
 

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from formats.metadata.replication_messages import EPOCH_NOT_GIVEN, AlterPartitionResponse
+from snaprebuild.findings import choose_form
 from snaprebuild.simulations.isr.controller import NO_LEADER, AlterPartitionError, SimulatedController
 from snaprebuild.simulations.isr.messages import MessageLog
 from snaprebuild.simulations.isr.replica import (
@@ -147,7 +148,7 @@ def _members_text(leader: SimulatedReplica) -> str:
 
 
 def _records_text(records: tuple[int, ...]) -> str:
-    return f"{'record' if len(records) == 1 else 'records'} {ids_text(records)}"
+    return f"{choose_form(len(records), 'record', 'records')} {ids_text(records)}"
 
 
 T = TypeVar("T")

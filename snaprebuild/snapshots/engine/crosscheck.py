@@ -257,6 +257,8 @@ def _first_difference(present: list[AbortedTransaction], expected: list[AbortedT
     return None if next(waiting, None) is None else len(present)
 
 
+# ---------------------------------------------------------------------------------------------------- producers above the newest snapshot
+
 ROWS_MAX = 1 << 16
 """Entries of several segments that are kept before those of equal producers are joined."""
 

@@ -7,7 +7,6 @@ reader at a time. No partition is read further ahead of its first missing segmen
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import sys
@@ -27,8 +26,6 @@ from snaprebuild.snapshots.source.source import PartitionSource, check_segments_
 from snaprebuild.storage.store import Store
 
 __all__ = ["allowed_processors", "default_jobs", "read_partitions", "run_on_this_machine", "run_partitions", "run_tasks"]
-
-log = logging.getLogger(__name__)
 
 
 def default_jobs(devices: int) -> int:

@@ -301,6 +301,8 @@ def limited_io(io: IoLimits) -> Iterator[RunLimits]:
                 lift_limit(memory_limit)
 
 
+# ---------------------------------------------------------------------------------------------------- this process
+
 _SYSCALLS = {"x86_64": (252, 251), "aarch64": (31, 30), "ppc64le": (274, 273), "s390x": (283, 282)}
 """Numbers of ``ioprio_get`` and ``ioprio_set``, which no C library offers."""
 

@@ -22,7 +22,7 @@ from msgspec import structs
 from formats.errors import FormatError
 from formats.partition.partition_metadata import uuid_to_text
 from snaprebuild.errors import LimitReachedError, ReadFailedError, SnaprebuildError
-from snaprebuild.findings import Finding, Severity, pluralize
+from snaprebuild.findings import Finding, Severity, choose_form, pluralize
 from snaprebuild.snapshots.engine.partition_task import Engine, PartitionTask, run_tasks_here
 from snaprebuild.snapshots.engine.schedule import run_tasks
 from snaprebuild.snapshots.engine.segment_reader import Pieces, ReadTask, read_tasks
@@ -476,7 +476,7 @@ class LedgerTurn:
         if limit is None:
             return []
         count = pluralize(len(self._left), "segment")
-        waits = "waits" if len(self._left) == 1 else "wait"
+        waits = choose_form(len(self._left), "waits", "wait")
         if self.read_segments or self.ledger.has_grown:
             return [Finding("tier-waits", Severity.NOTE, location, f"{limit}; {count} of this round {waits} for the next run")]
         message = f"{limit}, and nothing was read: {count} {waits}, and the first needs more than the limit allows"

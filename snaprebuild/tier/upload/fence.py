@@ -16,13 +16,6 @@ from snaprebuild.tier.upload.target import UploadTarget
 
 __all__ = ["UNKNOWN_BROKER", "BrokerIdentity", "UploadFence", "Uploader", "epoch_text"]
 
-STALE = "stale-broker-epoch"
-"""``UploadRefusedError.reason``: the broker registered again after the run began."""
-CLAIM_LOST = "claim-lost"
-"""``UploadRefusedError.reason``: another registration took the claim over."""
-UNKNOWN_EPOCH = "unknown-broker-epoch"
-"""``UploadRefusedError.reason``: the claim of this uploader has a broker epoch, and the epoch of this run is unknown."""
-
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
