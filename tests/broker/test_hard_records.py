@@ -257,7 +257,7 @@ def switched(node: KafkaNode, topics: Topics) -> None:
 
 
 TIMES = range(START_MS // 10, 253_402_300_800_000)
-"""Of a range that may begin there: not seconds, and no year above 9999."""
+"""A range may begin there: the unit is not seconds, and no year is above 9999."""
 
 MOMENTS = (-1, 1, -2, -70_000_000_000, 9_223_372_036_855, 253_402_300_800_000, (1 << 53) + 1)
 """Without a time, below 1970, above the years 2262 and 9999."""

@@ -60,7 +60,7 @@ def planted(node: KafkaNode, seeds: range) -> list[OddStore]:
 
 
 def read_values(node: KafkaNode, store: OddStore, first: int, end: int) -> dict[int, bytes | None]:
-    """What a consumer gets from an offset up to another one."""
+    """Records that a consumer gets from an offset up to another one."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
