@@ -12,8 +12,9 @@ from kafka_classpath import KAFKA_VERSION, OTHER_VERSIONS, kafka_classpath
 from log_dirs import batch_positions
 from manifests import FIXTURES, bundled, is_known_corruption
 from sentences import MORE_OF_THIS_KIND
+from strategies import header_of
 
-from formats.log.record_batch import parse_batch_header
+from formats.log.record_batch import Record, RecordHeader, build_record_batch, parse_batch_header
 
 pytestmark = pytest.mark.kafka
 
@@ -143,6 +144,24 @@ def test_payloads_that_are_text_are_those_of_kafka(tmp_path: Path) -> None:
     printable = [(one, other) for one, other in zip(ours, theirs, strict=True) if "base64:" not in one]
     assert sum(" payload: " in one for one, _ in printable) > 100
     assert all(one == other for one, other in printable)
+
+
+def test_headers_of_records_are_shown_by_their_keys_as_kafka_does(tmp_path: Path) -> None:
+    """Values of headers are in ``--output json`` alone."""
+    headers = (RecordHeader(b"trace", b"secret"), RecordHeader(b"trace", None), RecordHeader("ü".encode(), b""))
+    records = [
+        Record(0, 0, b"key", b"value", headers),
+        Record(5, 1, None, b"without a key"),
+        Record(9, 2, b"", None, (RecordHeader(b"a", b"1"),)),
+    ]
+    header = header_of(7, record_count=3, last_offset_delta=2, max_timestamp=1009)
+    log = tmp_path / "orders-0" / f"{7:020d}.log"
+    log.parent.mkdir()
+    log.write_bytes(build_record_batch(header, records))
+    theirs, _ = kafka_dump(KAFKA_VERSION, [str(log)], "--print-data-log")
+    ours = snaprebuild_process("inspect", "dump", "--print-data-log", log).stdout.splitlines()
+    assert sum(" headerKeys: [" in line for line in theirs) == 3
+    assert ours == theirs
 
 
 def test_an_index_that_points_elsewhere_is_reported_alike(tmp_path: Path) -> None:

@@ -414,14 +414,10 @@ def _mismatches(items: Items, column: str, what: str) -> list[str]:
 
 def _payload_texts(items: Items) -> list[str]:
     texts = []
-    no_headers: Column = [None] * items.column_length
-    headers_of = items.columns.get("header_values", no_headers)
-    for key, value, headers in zip(items.columns["key"], items.columns["value"], headers_of, strict=True):
+    for key, value in zip(items.columns["key"], items.columns["value"], strict=True):
         parts = [] if key is None else [f" key: {_payload_text(key)}"]
         if value is not None:
             parts.append(f" payload: {_payload_text(value)}")
-        if headers:
-            parts.append(f" headerValues: [{','.join('null' if each is None else _payload_text(each) for each in headers)}]")
         texts.append("".join(parts))
     return texts
 

@@ -43,7 +43,7 @@ def inspect_dump(
         bool,
         option(
             "--print-data-log",
-            short="Show keys, values and headers too; implies --deep",
+            short="Show keys and values, with --output json also values of headers; implies --deep",
             default="sizes only",
         ),
     ] = False,
