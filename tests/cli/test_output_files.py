@@ -19,7 +19,17 @@ OPENED = ("--ledger",)
 """Options of a file that a run opens before the work and appends to."""
 DIRECTORIES = ("--out", "--to", "--cache")
 READ = (
-    *("--audit", "--config", "--server-properties", "--metadata", "--metadata-log", "--plan", "--written-by", "--scenario", "--log-dir"),
+    *(
+        "--audit",
+        "--config",
+        "--server-properties",
+        "--metadata",
+        "--metadata-log",
+        "--plan",
+        "--written-by",
+        "--scenario",
+        "--log-dir",
+    ),
     *("--log-dirs", "--producer-config", "--command-config", "--elections", "--leader", "--peer", "--transaction-state", "--voter"),
 )
 STARTS_A_BROKER = ("before-start",)
