@@ -343,9 +343,12 @@ def collected(rows: DataFrame, partitions: int, schema: pa.Schema) -> Iterator[R
         yield from small
         if len(small) == partitions:
             return
-        large = persisted.where(f"{size} > {most}")
-        sizes: dict[int, int] = dict(large.selectExpr("partition", f"{size} AS size").collect())
+        # Rows that are computed again may have another size: each partition is taken by its number, and once.
+        taken = {row.partition for row in small}
+        del small
+        all_sizes = persisted.selectExpr("partition", f"{size} AS size").collect()
+        sizes = {row.partition: row.size for row in all_sizes if row.partition not in taken}
         for some in in_turns(sorted(sizes), COLLECT_BYTES, sizes.__getitem__):
-            yield from large.where(f"partition BETWEEN {some[0]} AND {some[-1]}").collect()
+            yield from persisted.where(persisted["partition"].isin(some)).collect()
     finally:
         persisted.unpersist()

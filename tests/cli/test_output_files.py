@@ -19,7 +19,17 @@ OPENED = ("--ledger",)
 """Options of a file that a run opens before the work and appends to."""
 DIRECTORIES = ("--out", "--to", "--cache")
 READ = (
-    *("--config", "--server-properties", "--metadata", "--metadata-log", "--plan", "--written-by", "--scenario", "--log-dir"),
+    *(
+        "--audit",
+        "--config",
+        "--server-properties",
+        "--metadata",
+        "--metadata-log",
+        "--plan",
+        "--written-by",
+        "--scenario",
+        "--log-dir",
+    ),
     *("--log-dirs", "--producer-config", "--command-config", "--elections", "--leader", "--peer", "--transaction-state", "--voter"),
 )
 STARTS_A_BROKER = ("before-start",)
@@ -98,6 +108,21 @@ def test_a_file_that_a_later_command_needs_is_not_replaced(reader: str, option: 
     assert run.exit_code == 3, run
     assert "is not replaced: a later command needs this file" in run.error.replace("\n  ", " ")
     assert lasting.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", [name for name, row in VERBS.items() if row.makes])
+def test_a_document_that_a_command_reads_is_not_replaced_by_its_result(name: str, tmp_path: Path) -> None:
+    row = VERBS[name]
+    written(row, tmp_path)
+    words = filled(row.arguments, tmp_path)
+    read = [Path(word) for word in words if os.path.isfile(word)]
+    assert read
+    for document in read:
+        content = document.read_bytes()
+        run = snaprebuild(*words, "--save-json", document)
+        assert run.exit_code == 2, run
+        assert "and --save-json name one file" in run.error.replace("\n  ", " ")
+        assert document.read_bytes() == content
 
 
 def test_a_ledger_and_a_result_are_two_files(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 from collections import Counter, defaultdict
@@ -300,7 +301,7 @@ def test_a_large_partition_with_few_rows_is_one_query(spark: SparkSession, tmp_p
 @pytest.mark.spark
 @pytest.mark.parametrize(("large", "queries"), [(0, 1), (2, 3), (3, 4)])
 def test_results_come_by_their_bytes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, large: int, queries: int) -> None:
-    """Small ones in one query. Another one asks for the sizes of large ones, of which 16 bytes come at once."""
+    """Small ones in one query. Another one asks for sizes; of the large ones 16 bytes come at once."""
     monkeypatch.setattr(chunks, "PARTITIONS_AT_ONCE", 0)
     monkeypatch.setattr(chunks, "COLLECT_BYTES", 16)
     done = {number: bytes(8 if number < large else number % 2) for number in range(8)}
@@ -312,6 +313,24 @@ def test_results_come_by_their_bytes(spark: SparkSession, monkeypatch: pytest.Mo
     assert sorted(found) == sorted(done.items())
     assert len(asked) == queries
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()
+
+
+@pytest.mark.spark
+def test_results_of_changing_sizes_come_once(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor that is lost takes kept rows with it, and those that are computed again have other times in them."""
+    monkeypatch.setattr(chunks, "PARTITIONS_AT_ONCE", 0)
+    monkeypatch.setattr(chunks, "COLLECT_BYTES", 64)
+
+    def results(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for each in batches:
+            numbers = each.column(0).to_pylist()
+            done = [os.urandom(random.randrange(4)) for _ in numbers]
+            yield pa.RecordBatch.from_pydict({"partition": numbers, "done": done}, schema=OUTCOME_SCHEMA)
+
+    rows = spark.range(32).selectExpr("CAST(id AS INT) AS partition").mapInArrow(results, "partition int, done binary")
+    monkeypatch.setattr(type(rows), "persist", lambda frame: frame)
+    found = [row.partition for row in chunks.collected(rows, 32, OUTCOME_SCHEMA)]
+    assert sorted(found) == list(range(32))
 
 
 @given(

@@ -187,13 +187,14 @@ def test_a_check_before_the_work_changes_nothing(name: str, tmp_path: Path) -> N
 
 
 def test_a_document_that_is_a_volume_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a blank" / "scan.json"
+    path = tmp_path / "a blank \u00a0\r" / "scan.json"  # the kernel escapes the first one alone
     path.parent.mkdir()
     path.write_text(OLDER)
     mounts = tmp_path / "mountinfo"
     shown = str(path).replace(" ", "\\040")
     mounts.write_text(
-        f"36 35 98:0 / / rw,noatime - ext4 /dev/root rw\n37 36 98:0 /a {shown} rw,noatime master:1 - ext4 /dev/root rw\n"
+        f"36 35 98:0 / / rw,noatime - ext4 /dev/root rw\n37 36 98:0 /a {shown} rw,noatime master:1 - ext4 /dev/root rw\n",
+        newline="",
     )
     monkeypatch.setattr(write_checks, "MOUNTS", str(mounts))
     with pytest.raises(WriteFailedError, match="is a mount of its own") as caught:

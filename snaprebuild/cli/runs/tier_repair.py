@@ -31,7 +31,8 @@ __all__ = ["run_tier_repair"]
 
 def run_tier_repair(store: str | None, options: TierRepairOptions, out: OutputOptions, s3: S3Options) -> View:
     """Writes the right snapshots into remote storage, unless ``dry_run``."""
-    out.begin(new_files={"--receipt": options.receipt}, read={"private key": key_files(options), "ledger": options.ledger})
+    read = {"private key": key_files(options), "ledger": options.ledger, "audit": options.audit}
+    out.begin(new_files={"--receipt": options.receipt}, read=read)
     # The private keys of the broker only if they are named: the verb writes.
     configured = configured_store(store, s3, options, writes=True)
     options = configured.options(options)

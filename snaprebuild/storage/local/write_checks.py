@@ -98,9 +98,9 @@ def _is_mount_point(path: str) -> bool:
 
 def _mounts() -> Iterator[list[str]]:
     """The words of each line about a mount (proc_pid_mountinfo(5)); none if the kernel does not show them."""
-    with suppress(OSError), open(MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
+    with suppress(OSError), open(MOUNTS, encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
         for line in lines:
-            yield line.split()
+            yield line.rstrip("\n").split(" ")  # other blanks may be in a name
 
 
 @functools.lru_cache(maxsize=64)
