@@ -37,6 +37,7 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import WRONG
 from snaprebuild.tier.remote_store import StoreAccess
+from snaprebuild.tier.repair import earlier_audit
 from snaprebuild.tier.repair.repair import StoreRepair, tier_repair
 from snaprebuild.tier.repair.repaired_copy import RepairAction
 
@@ -325,6 +326,34 @@ def test_a_document_that_lacks_the_objects(diseased: Place) -> None:
     assert files(Path(diseased.root)) == before
 
 
+@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+def test_a_document_that_lacks_one_object_of_each_copy(diseased: Place, suffix: str) -> None:
+    """Whether that object has changed is unknown."""
+
+    def without(members: dict[str, Any]) -> None:
+        for copy in members["partitions"][0]["copies"]:
+            copy["objects"] = [each for each in copy["objects"] if each["suffix"] != suffix]
+
+    before = files(Path(diseased.root))
+    document = edited(diseased.audit(), without)
+    for base in (687, 1231):
+        touched(object_of(diseased, base, suffix))
+    found = diseased.repair(document)
+    assert RepairAction.REPAIRED not in {each.action for each in found.copies}
+    assert files(Path(diseased.root)) == before
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_segments_are_read_some_at_a_time(diseased: Place, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(earlier_audit, "SEGMENTS_AT_ONCE", at_once)
+    document = diseased.audit()
+    counted = CountedStore()
+    diseased.store = counted
+    found = diseased.repair(document)
+    assert {each.action for each in found.copies} == {RepairAction.REPAIRED}
+    assert counted.segments() == {each.start_offset: 1 for each in found.copies}
+
+
 def test_another_right_snapshot_is_refused(diseased: Place) -> None:
     """The replay must give the snapshot that the audit proved."""
 
@@ -348,6 +377,13 @@ def test_another_right_snapshot_is_refused(diseased: Place) -> None:
         (lambda each: each.update(level="reachable"), "does not replay every segment", UsageError),
         (lambda each: each["partitions"][0]["copies"][0].update(right_sha256="x"), "is damaged: partitions", UsageError),
         (lambda each: each.pop("partitions"), "expected a member partitions, found none", UsageError),
+        (lambda each: each.update(elapsed_seconds=1e308), "is damaged: elapsed_seconds", UsageError),
+        (lambda each: each["partitions"].append(each["partitions"][0]), "is damaged: partitions: expected each once", UsageError),
+        (
+            lambda each: each["partitions"][0]["copies"].append({**each["partitions"][0]["copies"][3], "verdict": "right"}),
+            "is damaged: copies of .*: expected each once",
+            UsageError,
+        ),
     ],
 )
 def test_a_document_that_is_not_taken(
