@@ -37,7 +37,7 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import WRONG
 from snaprebuild.tier.remote_store import StoreAccess
-from snaprebuild.tier.repair import earlier_audit
+from snaprebuild.tier.repair import earlier_audit, repair
 from snaprebuild.tier.repair.repair import StoreRepair, tier_repair
 from snaprebuild.tier.repair.repaired_copy import RepairAction
 
@@ -205,6 +205,24 @@ def test_an_object_store(tmp_path: Path, faulty: FaultyStore, name: str) -> None
     assert {each.action for each in place.repair(None).copies} == {RepairAction.REPAIRED}
     if name == "diseased":
         assert faulty.objects == repaired
+
+
+def test_a_manifest_that_is_not_handed_out_ends_its_copy_alone(tmp_path: Path, faulty: FaultyStore) -> None:
+    """And the copies above it, whose right snapshots follow from it."""
+    faulty.objects |= objects_below(AIVEN / "diseased" / "store", "bucket/kafka")
+    (tmp_path / "work").mkdir()
+    remote = S3Store(S3Settings(endpoint_url=faulty.endpoint, path_style=True))
+    place = Place("s3://bucket/kafka", CLOCK, tmp_path / "work", remote)
+    document = place.audit()
+    faulty.choose = lambda method, path, _: "403" if method == "GET" and f"{1805:020d}" in path and "manifest" in path else ""
+    found = place.repair(document, dry_run=True)
+    actions = {each.start_offset: each.action for each in found.copies}
+    assert actions == {
+        687: RepairAction.WOULD_REPAIR,
+        1231: RepairAction.WOULD_REPAIR,
+        1805: RepairAction.REFUSED,
+        2430: RepairAction.REFUSED,
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------------ refused
@@ -451,3 +469,13 @@ def test_a_copy_below_that_retention_deleted(diseased: Place) -> None:
     found = diseased.repair(document)
     assert {each.action for each in found.copies} == {RepairAction.REFUSED}
     assert "no copy below 687 has a snapshot" in found.copies[0].reason
+
+
+def test_the_time_grows_with_the_count_of_wrong_copies(diseased: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All copies of a partition are looked at a few times, not once more for each wrong one."""
+    document = diseased.audit()
+    calls: Counter[str] = Counter()
+    shared_from = repair._shared_from
+    monkeypatch.setattr(repair, "_shared_from", lambda partition: (calls.update(["calls"]), shared_from(partition))[1])
+    assert len(diseased.repair(document).copies) == 4
+    assert calls["calls"] == 2

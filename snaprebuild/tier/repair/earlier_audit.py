@@ -92,7 +92,7 @@ class PresentAudit:
         self,
         run: Run,
         proven: ProvenSnapshots,
-        is_due: Callable[[PartitionAudit, CopyAudit], bool],
+        due_of: Callable[[PartitionAudit, Sequence[CopyAudit]], list[CopyAudit]],
         announce: Callable[[AuditCost], None] | None,
     ) -> None:
         """Replays the right snapshots of wrong copies. One that is not replayed is refused.
@@ -100,7 +100,7 @@ class PresentAudit:
         Args:
             run: reads the segments.
             proven: gets the right snapshots.
-            is_due: whether a wrong copy is going to be repaired.
+            due_of: the copies that are going to be repaired, of wrong ones of a partition.
             announce: called with what is going to be read, apart from manifests.
 
         Raises:
@@ -109,7 +109,7 @@ class PresentAudit:
         lines = []
         for partition in self.audit.partitions:
             wrong = [each for each in partition.copies if each.verdict in WRONG and each.right_sha256 is not None]
-            due = [each for each in wrong if each.copy.segment_id not in self.refused and is_due(partition, each)]
+            due = due_of(partition, [each for each in wrong if each.copy.segment_id not in self.refused])
             if due:
                 lines.append(_ReplayedLine(self, partition, due))
         # Before a manifest is read.
