@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -417,11 +418,10 @@ class _ReplayedLine:
             else:
                 below = state
                 each.copy.proven = proven.add(SnapshotClass.EXACT.value, data)
-            for _ in own:
-                """What an error left."""
+            deque(own, maxlen=0)  # an error leaves some
 
     def _segment_reads(self, run: Run) -> Iterator[SegmentRead]:
-        """What was read of each segment, ascending. A run with many copies cannot hold all of it."""
+        """Reads the segments, ascending. A run with many copies cannot hold all of it."""
         for first in range(0, len(self._read), SEGMENTS_AT_ONCE):
             numbers = self._read[first : first + SEGMENTS_AT_ONCE]
             found: dict[int, SegmentRead] = {}

@@ -163,7 +163,7 @@ UNVERIFIED = "whether brokers read these copies is not verified"
 
 
 def _due_of(partition: PartitionAudit, wrong: Sequence[CopyAudit], *, allow_unverified: bool) -> list[CopyAudit]:
-    """Of some wrong copies those that are repaired if their right content is proven."""
+    """The wrong copies that are repaired if their right content is proven."""
     if _why_none(partition, allow_unverified=allow_unverified) is not None:
         return []
     shared = _shared_from(partition)
