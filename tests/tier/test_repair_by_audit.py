@@ -37,6 +37,7 @@ from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import tier_audit
 from snaprebuild.tier.audit.partition_audit import WRONG
 from snaprebuild.tier.remote_store import StoreAccess
+from snaprebuild.tier.repair import earlier_audit, repair
 from snaprebuild.tier.repair.repair import StoreRepair, tier_repair
 from snaprebuild.tier.repair.repaired_copy import RepairAction
 
@@ -206,6 +207,24 @@ def test_an_object_store(tmp_path: Path, faulty: FaultyStore, name: str) -> None
         assert faulty.objects == repaired
 
 
+def test_a_manifest_that_is_not_handed_out_ends_its_copy_alone(tmp_path: Path, faulty: FaultyStore) -> None:
+    """And the copies above it, whose right snapshots follow from it."""
+    faulty.objects |= objects_below(AIVEN / "diseased" / "store", "bucket/kafka")
+    (tmp_path / "work").mkdir()
+    remote = S3Store(S3Settings(endpoint_url=faulty.endpoint, path_style=True))
+    place = Place("s3://bucket/kafka", CLOCK, tmp_path / "work", remote)
+    document = place.audit()
+    faulty.choose = lambda method, path, _: "403" if method == "GET" and f"{1805:020d}" in path and "manifest" in path else ""
+    found = place.repair(document, dry_run=True)
+    actions = {each.start_offset: each.action for each in found.copies}
+    assert actions == {
+        687: RepairAction.WOULD_REPAIR,
+        1231: RepairAction.WOULD_REPAIR,
+        1805: RepairAction.REFUSED,
+        2430: RepairAction.REFUSED,
+    }
+
+
 # ------------------------------------------------------------------------------------------------------------------ refused
 
 
@@ -325,6 +344,34 @@ def test_a_document_that_lacks_the_objects(diseased: Place) -> None:
     assert files(Path(diseased.root)) == before
 
 
+@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+def test_a_document_that_lacks_one_object_of_each_copy(diseased: Place, suffix: str) -> None:
+    """Whether that object has changed is unknown."""
+
+    def without(members: dict[str, Any]) -> None:
+        for copy in members["partitions"][0]["copies"]:
+            copy["objects"] = [each for each in copy["objects"] if each["suffix"] != suffix]
+
+    before = files(Path(diseased.root))
+    document = edited(diseased.audit(), without)
+    for base in (687, 1231):
+        touched(object_of(diseased, base, suffix))
+    found = diseased.repair(document)
+    assert RepairAction.REPAIRED not in {each.action for each in found.copies}
+    assert files(Path(diseased.root)) == before
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3])
+def test_segments_are_read_some_at_a_time(diseased: Place, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(earlier_audit, "SEGMENTS_AT_ONCE", at_once)
+    document = diseased.audit()
+    counted = CountedStore()
+    diseased.store = counted
+    found = diseased.repair(document)
+    assert {each.action for each in found.copies} == {RepairAction.REPAIRED}
+    assert counted.segments() == {each.start_offset: 1 for each in found.copies}
+
+
 def test_another_right_snapshot_is_refused(diseased: Place) -> None:
     """The replay must give the snapshot that the audit proved."""
 
@@ -348,6 +395,13 @@ def test_another_right_snapshot_is_refused(diseased: Place) -> None:
         (lambda each: each.update(level="reachable"), "does not replay every segment", UsageError),
         (lambda each: each["partitions"][0]["copies"][0].update(right_sha256="x"), "is damaged: partitions", UsageError),
         (lambda each: each.pop("partitions"), "expected a member partitions, found none", UsageError),
+        (lambda each: each.update(elapsed_seconds=1e308), "is damaged: elapsed_seconds", UsageError),
+        (lambda each: each["partitions"].append(each["partitions"][0]), "is damaged: partitions: expected each once", UsageError),
+        (
+            lambda each: each["partitions"][0]["copies"].append({**each["partitions"][0]["copies"][3], "verdict": "right"}),
+            "is damaged: copies of .*: expected each once",
+            UsageError,
+        ),
     ],
 )
 def test_a_document_that_is_not_taken(
@@ -415,3 +469,13 @@ def test_a_copy_below_that_retention_deleted(diseased: Place) -> None:
     found = diseased.repair(document)
     assert {each.action for each in found.copies} == {RepairAction.REFUSED}
     assert "no copy below 687 has a snapshot" in found.copies[0].reason
+
+
+def test_the_time_grows_with_the_count_of_wrong_copies(diseased: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All copies of a partition are looked at a few times, not once more for each wrong one."""
+    document = diseased.audit()
+    calls: Counter[str] = Counter()
+    shared_from = repair._shared_from
+    monkeypatch.setattr(repair, "_shared_from", lambda partition: (calls.update(["calls"]), shared_from(partition))[1])
+    assert len(diseased.repair(document).copies) == 4
+    assert calls["calls"] == 2

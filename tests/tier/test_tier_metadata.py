@@ -326,6 +326,15 @@ def test_copies_below_the_log_start_are_listed_and_get_no_records(tmp_path: Path
     assert (run.exit_code, causes(run.document)) == (1, ["log-start-moved"]), "the option is not used"
 
 
+def test_a_copy_that_has_lost_records_alone_above_the_log_start_gets_none(tmp_path: Path) -> None:
+    """Its offsets below 12 were deleted, and those from 12 on were truncated: a broker would hand out what was lost."""
+    store = store_of(tmp_path, copy(0, 9), copy(10, 19), copy(12, 29, (1, 12)))
+    run = in_json("tier metadata", store, "--log-dir", leader_of(tmp_path, 12, 30, (0, 0), (1, 12)))
+    assert (run.exit_code, decisions(run.document)) == (0, ["below-log-start", "other-line", "included"])
+    run = in_json("tier metadata", store, "--log-dir", leader_of(tmp_path / "other", 11, 30, (0, 0), (1, 12)))
+    assert decisions(run.document) == ["below-log-start", "included", "included"], "11 is in this copy alone"
+
+
 def causes(run_document: dict[str, object]) -> list[str]:
     (partition,) = run_document["partitions"]  # type: ignore[misc]
     return [each["cause"] for each in partition["refusals"]]

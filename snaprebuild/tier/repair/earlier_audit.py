@@ -11,7 +11,9 @@ What has changed since the audit is refused for its copy alone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+import itertools
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -38,7 +40,7 @@ from snaprebuild.storage.partition_dir import PartitionDir
 from snaprebuild.storage.remote.listing import CopyObjects
 from snaprebuild.tier import AuditLevel
 from snaprebuild.tier.audit.audit import selected_partitions
-from snaprebuild.tier.audit.audited_copy import AuditedCopy, AuditedPartition, identity_text
+from snaprebuild.tier.audit.audited_copy import IDENTIFYING, AuditedCopy, AuditedPartition, identity_text
 from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAudit, SnapshotVerdict, StoreAudit, add_lost_copies
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, cold_bytes, refuse_cold
@@ -91,7 +93,7 @@ class PresentAudit:
         self,
         run: Run,
         proven: ProvenSnapshots,
-        is_due: Callable[[PartitionAudit, CopyAudit], bool],
+        due_of: Callable[[PartitionAudit, Sequence[CopyAudit]], list[CopyAudit]],
         announce: Callable[[AuditCost], None] | None,
     ) -> None:
         """Replays the right snapshots of wrong copies. One that is not replayed is refused.
@@ -99,7 +101,7 @@ class PresentAudit:
         Args:
             run: reads the segments.
             proven: gets the right snapshots.
-            is_due: whether a wrong copy is going to be repaired.
+            due_of: the copies that are going to be repaired, of wrong ones of a partition.
             announce: called with what is going to be read, apart from manifests.
 
         Raises:
@@ -108,7 +110,7 @@ class PresentAudit:
         lines = []
         for partition in self.audit.partitions:
             wrong = [each for each in partition.copies if each.verdict in WRONG and each.right_sha256 is not None]
-            due = [each for each in wrong if each.copy.segment_id not in self.refused and is_due(partition, each)]
+            due = due_of(partition, [each for each in wrong if each.copy.segment_id not in self.refused])
             if due:
                 lines.append(_ReplayedLine(self, partition, due))
         # Before a manifest is read.
@@ -290,6 +292,10 @@ def _differences(partition: PartitionAudit, copy: CopyAudit, earlier: AuditedCop
         if listed is not None and not each.is_same(listed.identity):
             message = f"changed since the audit: expected {each.text}, found {identity_text(listed.identity)}"
             errors[each.suffix] = RefusedError(message, path=f"{place}/{listed.key}")
+    audited = {each.suffix for each in earlier.objects}
+    for kind in IDENTIFYING[copy.copy.layout]:
+        if audited and kind in by_kind and kind not in audited:
+            errors[kind] = RefusedError("is not in the audit: audit again", path=f"{place}/{by_kind[kind].key}")
     return errors
 
 
@@ -313,6 +319,10 @@ def _is_repaired(partition: PartitionAudit, copy: CopyAudit) -> bool:
 # ---------------------------------------------------------------------------------------------------------------- replay
 
 
+SEGMENTS_AT_ONCE = 256
+"""Segments of one partition of which the effects are in memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Replay:
     """The replay of one right snapshot.
@@ -334,10 +344,11 @@ class _ReplayedLine:
     def __init__(self, present: PresentAudit, partition: PartitionAudit, due: Sequence[CopyAudit]) -> None:
         """Plans the replays."""
         self._present = present
-        self._partition = partition
         self._remote = partition.remote
         self._copies = sorted(partition.copies, key=lambda each: each.copy.start_offset)
-        self._replays = [replay for each in due if (replay := self._planned(each, due)) is not None]
+        self._due = {id(each) for each in due}
+        planned = (self._planned(number) for number, each in enumerate(self._copies) if id(each) in self._due)
+        self._replays = [replay for replay in planned if replay is not None]
         self._read = sorted({number for each in self._replays for number in each.parts})
         self._wrong = {id(each.copy) for each in self._replays}
         self._starts = {each.start for each in self._replays if each.start is not None and not self._is_wrong(each.start)}
@@ -358,12 +369,12 @@ class _ReplayedLine:
     def _is_wrong(self, number: int) -> bool:
         return id(self._copies[number]) in self._wrong
 
-    def _planned(self, copy: CopyAudit, due: Sequence[CopyAudit]) -> _Replay | None:
-        """The replay of a right snapshot; None if the copy is refused.
+    def _planned(self, last: int) -> _Replay | None:
+        """The replay of the right snapshot of the copy with this number; None if the copy is refused.
 
         The replay of a wrong one below goes on, if there is one before a snapshot on which a replay may begin.
         """
-        last = next(number for number, each in enumerate(self._copies) if each is copy)
+        copy = self._copies[last]
         first = last
         while self._copies[first].copy.start_offset > 0:
             below = first - 1
@@ -372,7 +383,7 @@ class _ReplayedLine:
                 self._refuse(copy, f"no copy below {at} has a snapshot on which its right one can be replayed: audit again")
                 return None
             under = self._copies[below]
-            if under.is_exact or (any(under is each for each in due) and under.copy.segment_id not in self._present.refused):
+            if under.is_exact or (id(under) in self._due and under.copy.segment_id not in self._present.refused):
                 return _Replay(copy, below, range(first, last + 1))
             if under.copy.missing or under.verdict is SnapshotVerdict.NOT_READ or under.copy.segment_id in self._present.refused:
                 reason = under.reason or "its objects have changed"
@@ -393,48 +404,68 @@ class _ReplayedLine:
 
     def replay(self, run: Run, proven: ProvenSnapshots) -> None:
         """Reads the segments, and replays the right snapshots. One that is not that of the audit is refused."""
-        summaries: dict[str, SegmentRead] = {}
-        directories = {number: self._directory(number) for number in self._read}
-        tasks = []
-        for directory in directories.values():
-            (read,) = read_tasks(directory, [0], check_crc=True)
-            tasks.append(SegmentReadTask(single_segment(self._remote.source(directory), read, 0), read, _into(summaries)))
-        run_tasks(tasks, run)
-        states: dict[int, RunningEffect] = {}
+        reads = self._segment_reads(run)
+        below: RunningEffect | None = None
         for each in self._replays:
+            own = itertools.islice(reads, len(each.parts))  # no segment is of two replays
             try:
-                state = self._state(each, states, [(directories[number], summaries) for number in each.parts])
+                state = self._state(each, below, own)
                 data = write_entries(entries_of(state.total()))
                 self._check(each, data)
             except (SnaprebuildError, FormatError) as error:
                 self._refuse(each.copy, f"its right snapshot could not be replayed: {error.message}")
-                continue
-            states[each.parts[-1]] = state
-            each.copy.proven = proven.add(SnapshotClass.EXACT.value, data)
+                below = None
+            else:
+                below = state
+                each.copy.proven = proven.add(SnapshotClass.EXACT.value, data)
+            deque(own, maxlen=0)  # an error leaves some
+
+    def _segment_reads(self, run: Run) -> Iterator[SegmentRead]:
+        """Reads the segments, ascending. A run with many copies cannot hold all of it."""
+        for first in range(0, len(self._read), SEGMENTS_AT_ONCE):
+            numbers = self._read[first : first + SEGMENTS_AT_ONCE]
+            found: dict[int, SegmentRead] = {}
+            tasks = []
+            for number in numbers:
+                try:
+                    directory = self._directory(number)
+                except (SnaprebuildError, FormatError) as error:
+                    found[number] = error
+                    continue
+                (read,) = read_tasks(directory, [0], check_crc=True)
+                tasks.append(SegmentReadTask(single_segment(self._remote.source(directory), read, 0), read, _into(found, number)))
+            run_tasks(tasks, run)
+            yield from (found.pop(number) for number in numbers)
 
     def _directory(self, number: int) -> PartitionDir:
-        """One copy as a directory."""
+        """One copy as a directory.
+
+        Raises:
+            FormatError, ReadFailedError: its manifest is damaged, or was not handed out.
+        """
         copy = self._copies[number].copy
         self._remote.check_facts(copy)
         files = replace(self._remote.segment_files(copy), index_hits=None, compared_bytes=())  # the audit has compared the indexes
         return self._remote.directory([files], log_end_offset=copy.next_offset)
 
-    def _state(
-        self, replay: _Replay, states: dict[int, RunningEffect], parts: Sequence[tuple[PartitionDir, dict[str, SegmentRead]]]
-    ) -> RunningEffect:
+    def _state(self, replay: _Replay, below: RunningEffect | None, reads: Iterable[SegmentRead]) -> RunningEffect:
         """The producers at the end of a copy.
+
+        Args:
+            replay: of its right snapshot.
+            below: the result of the replay before; None if that one was refused.
+            reads: of its segments.
 
         Raises:
             SnaprebuildError, FormatError: a snapshot or a segment cannot be read.
         """
         if replay.start is None:
             state = RunningEffect()
-        elif replay.start in states:
-            state = states[replay.start]
+        elif below is not None and self._is_wrong(replay.start):
+            state = below
         else:
             state = RunningEffect(effect_of_entries(self._entries(replay.start)))
-        for directory, summaries in parts:
-            read = summaries[directory.file_path(directory.segments[0].log.name)]
+        for read in reads:
             if not isinstance(read, tuple):
                 raise read
             for piece in read:
@@ -470,5 +501,5 @@ class _ReplayedLine:
             raise RefusedError(f"expected SHA-256 {replay.copy.right_sha256}, found {found} by a replay from {start} on")
 
 
-def _into(summaries: dict[str, SegmentRead]) -> Callable[[ReadTask, SegmentRead], None]:
-    return lambda task, read: summaries.__setitem__(task.path, read)
+def _into(found: dict[int, SegmentRead], number: int) -> Callable[[ReadTask, SegmentRead], None]:
+    return lambda _, read: found.__setitem__(number, read)

@@ -143,7 +143,7 @@ def tier_repair(
             audit = tier_audit(access, run, selection=selection, keep=proven, announce=announce, ledger=ledger)
         else:
             present = present_audit(earlier, access, run, selection or Selection())
-            present.replay(run, proven, partial(_is_due, allow_unverified=allow_unverified), announce)
+            present.replay(run, proven, partial(_due_of, allow_unverified=allow_unverified), announce)
             audit = present.audit
         result = StoreRepair(audit, undo_path is None)
         result.findings = [each for each in audit.findings if each.cause is not FindingCause.WRONG_REMOTE_SNAPSHOT]
@@ -162,9 +162,12 @@ def tier_repair(
 UNVERIFIED = "whether brokers read these copies is not verified"
 
 
-def _is_due(partition: PartitionAudit, copy: CopyAudit, *, allow_unverified: bool) -> bool:
-    """Whether a wrong snapshot is repaired if its right content is proven."""
-    return _why_none(partition, allow_unverified=allow_unverified) is None and _obstacle(partition, copy) is None
+def _due_of(partition: PartitionAudit, wrong: Sequence[CopyAudit], *, allow_unverified: bool) -> list[CopyAudit]:
+    """The wrong copies that are repaired if their right content is proven."""
+    if _why_none(partition, allow_unverified=allow_unverified) is not None:
+        return []
+    shared = _shared_from(partition)
+    return [each for each in wrong if _obstacle(partition, each, shared) is None]
 
 
 def _why_none(partition: PartitionAudit, *, allow_unverified: bool) -> str | None:
@@ -194,13 +197,14 @@ def _wrong_snapshots(
         left = f"{pluralize(len(wrong), 'wrong snapshot')} left alone: {refusal}{advice}"
         findings.append(Finding("refused", Severity.REFUSED, partition.remote.place, left))
     snapshots = []
+    shared = _shared_from(partition)
     for each in wrong:
         changed = None if present is None or refusal is not None else present.refused.get(each.copy.segment_id)
         if changed is not None:
             snapshots.append(_WrongSnapshot(partition, each, RepairAction.REFUSED, changed.message))
             findings.append(finding_of_error(changed, partition.remote.place))
             continue
-        reason = refusal or _why_not(partition, each)
+        reason = refusal or _why_not(partition, each, shared)
         action = RepairAction.WOULD_REPAIR if reason is None else RepairAction.NOT_REPAIRED
         snapshots.append(_WrongSnapshot(partition, each, action, reason or ""))
         if reason is not None and refusal is None:
@@ -212,23 +216,29 @@ def _wrong_snapshots(
 def would_repair(partition: PartitionAudit) -> bool:
     """Whether a repair would replace a wrong snapshot of a partition, by an audit of the level ``FULL``."""
     wrong = [each for each in partition.copies if each.right_sha256 is not None]
-    return partition.remote.layout is TierLayout.AIVEN and any(_obstacle(partition, each) is None for each in wrong)
+    shared = _shared_from(partition)
+    return partition.remote.layout is TierLayout.AIVEN and any(_obstacle(partition, each, shared) is None for each in wrong)
 
 
-def _why_not(partition: PartitionAudit, copy: CopyAudit) -> str | None:
+def _why_not(partition: PartitionAudit, copy: CopyAudit, shared: int | None) -> str | None:
     """Why a copy is not repaired; None if it is."""
-    obstacle = _obstacle(partition, copy)
+    obstacle = _obstacle(partition, copy, shared)
     if obstacle is not None or copy.proven is not None:
         return obstacle
     return f"the right content is not proven: {copy.unproven}"
 
 
-def _obstacle(partition: PartitionAudit, copy: CopyAudit) -> str | None:
-    """Why a copy is left alone whatever its right content is; None for no reason."""
+def _obstacle(partition: PartitionAudit, copy: CopyAudit, shared: int | None) -> str | None:
+    """Why a copy is left alone whatever its right content is; None for no reason.
+
+    Args:
+        partition: that was audited.
+        copy: of it.
+        shared: from ``_shared_from``, which looks at all copies.
+    """
     end = copy.copy.end_offset
     if end is None:
         return "its end is unknown"
-    shared = _shared_from(partition)
     if shared is not None and end >= shared:
         return f"from offset {shared} on copies share offsets, or the end of one is unknown: which belong to the log is not certain"
     if partition.damaged_at is not None and partition.damaged_at <= end:
