@@ -73,13 +73,24 @@ class Place:
         """Writes the healthy tree."""
         place = cls(verb, above / "root", above / "aside", above / "outside")
         place.aside.mkdir()
+        place.originals.mkdir()
         place.outside.mkdir()
         (place.outside / "secret").write_text(SECRET)
         written(verb, place.root)
         for name in sorted(place.listing()):
             place.files[name] = (place.root / name).read_bytes()
             place.reported[name] = identity_of(place.root / name)
+            if verb.is_replacing:
+                place._original(name).hardlink_to(place.root / name)
         return place
+
+    @property
+    def originals(self) -> Path:
+        """A second name of each file that the verb may replace: a document in the tree may have its inode."""
+        return self.root.parent / "originals"
+
+    def _original(self, name: str) -> Path:
+        return self.originals / name.replace("/", "|")
 
     def listing(self) -> Iterator[str]:
         """Paths of all files, and of what is neither file nor directory."""
@@ -166,6 +177,9 @@ class Place:
             if identity_of(path) == reported:
                 return
             path.unlink()
+        if self.verb.is_replacing and identity_of(self._original(name)) == reported:
+            path.hardlink_to(self._original(name))
+            return
         path.write_bytes(self.files[name])
         os.utime(path, ns=(reported[1],) * 2)
         self.reported[name] = identity_of(path)

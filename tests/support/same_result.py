@@ -22,8 +22,13 @@ DRAWN = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])|(?<=-)
 """Ids of segments that an upload draws."""
 
 
+_SPEED = re.compile(r" in about [0-9.]+ s\b")
+"""A duration in a sentence, by the speed at which the run could read."""
+
+
 def documents(output: str) -> list[Any]:
-    """The JSON output of a run, without the members that describe the run: one document, or one in each line."""
+    """The JSON output of a run, without the members and words that describe the run: one document, or one in each line."""
+    output = _SPEED.sub("", output)
     try:
         found = [json.loads(output)] if output else []
     except ValueError:
