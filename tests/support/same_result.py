@@ -8,7 +8,7 @@ from typing import Any
 OF_THE_RUN = (
     *("seconds", "read_bytes", "elapsed_seconds", "phase_seconds", "estimated_seconds", "as_of_ms"),
     *("rate_bytes_per_second", "seconds_estimated", "inputs", "run", "run_name", "staged_ms"),
-    *("age_ms", "modified_ms", "round_began_ms", "proven_ms", "since_ms"),
+    *("age_ms", "inode", "modified_ms", "modified_ns", "round_began_ms", "proven_ms", "since_ms"),
 )
 """Fields of documents about the run, its clock and its speed, or about inodes and times of files, and not about their contents."""
 
