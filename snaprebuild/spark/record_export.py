@@ -32,6 +32,7 @@ from snaprebuild.spark.record_tasks import directories_of
 from snaprebuild.spark.run_limits import Needs, limits_of_stores, stored_needs
 from snaprebuild.spark.whole_partitions import OUTCOME_SCHEMA
 from snaprebuild.storage.store import S3Settings
+from snaprebuild.storage.store_path import ReadPath
 
 __all__ = ["check_session", "export_on_spark"]
 
@@ -137,7 +138,7 @@ def _needs_of(log: ChosenLog, query: RecordQuery) -> Needs:
     for piece in log.pieces:
         if piece.store.is_local:
             continue
-        segment_requests, segment_bytes = stored_needs(piece.store, piece.path, [piece.size_bytes])
+        segment_requests, segment_bytes = stored_needs(ReadPath(piece.store, piece.path), [piece.size_bytes])
         requests += (1 + has_survey) * segment_requests + INDEX_REQUESTS
         read_bytes += (1 + has_survey) * segment_bytes + INDEX_BYTES
     return requests, read_bytes

@@ -12,6 +12,7 @@ from snaprebuild.storage.remote.store import TierStore
 from snaprebuild.storage.s3.object_bytes import RANGE_BYTES
 from snaprebuild.storage.s3.request_limits import OPTIONS, meter_of
 from snaprebuild.storage.store import ReadStore
+from snaprebuild.storage.store_path import ReadPath
 
 if TYPE_CHECKING:
     from snaprebuild.storage.store import S3Settings
@@ -35,18 +36,17 @@ def settings_of(store: ReadStore) -> S3Settings | None:
 
 def needs_of(task: ReadTask) -> Needs:
     """The cost of reading a segment: of its ranges, one after the other, and of the indexes that are compared with it."""
-    return stored_needs(task.store, task.path, [task.identity.size_bytes, *(task.compared_bytes or ())])
+    return stored_needs(ReadPath(task.store, task.path), [task.identity.size_bytes, *(task.compared_bytes or ())])
 
 
-def stored_needs(store: ReadStore, path: str, sizes: Sequence[int]) -> Needs:
+def stored_needs(first: ReadPath, sizes: Sequence[int]) -> Needs:
     """The cost of reading objects, each in ranges one after the other.
 
     Args:
-        store: of the objects.
-        path: of the first one, a segment, which may be stored in another size.
+        first: of them, a segment, which may be stored in another size.
         sizes: of the objects in bytes.
     """
-    stored = store.stored_bytes(path) if isinstance(store, TierStore) else None
+    stored = first.store.stored_bytes(first.path) if isinstance(first.store, TierStore) else None
     sizes = [*sizes] if stored is None else [stored, *sizes[1:]]
     return sum(-(-size // RANGE_BYTES) for size in sizes), sum(sizes)
 

@@ -36,6 +36,7 @@ REFUSALS = {"storage-failed", "refused"}
 ALLOWED = {
     "boundary-not-reached": f"the log {CHANGED_WHILE_READ}",
     "interrupted-compaction": "the cleaner was about to give its segments their names",
+    "source-metadata-older": "a controller that waits for a processor appends nothing for seconds: what it would say is unknown",
 }
 """Findings that a healthy broker's moments justify, whatever they are about."""
 OF_THE_NEWEST = {"missing-snapshots", "corrupt-snapshot", "wrong-snapshot", "suspect-snapshot"}

@@ -170,13 +170,9 @@ def test_the_manifest_of_an_export_that_was_stopped_says_so(tmp_path: Path, monk
     assert pq.read_table(file).num_rows > 0
 
 
-@pytest.mark.parametrize("limit", ["--set=max_requests=1000", "--set=max_read_bytes=100000000"])
 @pytest.mark.parametrize("engine", ["auto", "a variable", "spark"])
-def test_limits_that_tasks_cannot_share(
-    engine: str, limit: str, faulty: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A limit such as ``--limit`` is refused if the command line names Spark. Else this process exports, and no session is
-    started."""
+def test_a_limit_that_tasks_cannot_share(engine: str, faulty: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``--limit`` is refused if the command line names Spark. Else this process exports, and no session is started."""
     faulty.objects = {f"b/logs/{name}": (LOGS / name).read_bytes() for name in files_below(LOGS)}
     monkeypatch.setenv("SPARK_MASTER", "spark://127.0.0.1:1")
     monkeypatch.setattr(engine_choice, "AUTO_BYTES_MIN", 0)
@@ -184,7 +180,7 @@ def test_limits_that_tasks_cannot_share(
         monkeypatch.setenv("SNAPREBUILD_ENGINE", "spark")
     given = () if engine == "a variable" else ("--engine", engine)
     out = tmp_path / "out"
-    line = ("s3://b/logs", "--s3-endpoint-url", faulty.endpoint, "--set", "s3_path_style=true", limit)
+    line = ("s3://b/logs", "--s3-endpoint-url", faulty.endpoint, "--set", "s3_path_style=true", "--limit=1000")
     run = snaprebuild("inspect records", *line, *given, "--out", out)
     if engine == "spark":
         assert (run.exit_code, run.stdout, out.exists()) == (2, "", False)
