@@ -73,6 +73,7 @@ __all__ = [
     "json_member",
     "manifest_bytes",
     "missing_objects",
+    "place_of",
     "take_all_for_finished",
     "unreadable_objects",
     "was_not_handed_out",
@@ -415,6 +416,11 @@ def _is_offset(value: object, least: int) -> bool:
 NO_OWNER = Ownership(0, 0, 0)
 
 
+def place_of(location: str, topic_partition: str, topic_id: str) -> str:
+    """The path of findings on a partition of a store."""
+    return f"{location}: {topic_partition} ({topic_id})"
+
+
 @dataclass(slots=True)
 class RemotePartition:
     """A partition in remote storage, also as a partition directory, which ``verify`` and a replay read like any other.
@@ -458,7 +464,7 @@ class RemotePartition:
     @property
     def place(self) -> str:
         """Place, partition and topic id, for messages."""
-        return f"{self.base.path}: {self.id.topic}-{self.id.partition} ({uuid_to_text(self.id.topic_id)})"
+        return place_of(self.base.path, f"{self.id.topic}-{self.id.partition}", uuid_to_text(self.id.topic_id))
 
     @property
     def live(self) -> list[RemoteSegment]:

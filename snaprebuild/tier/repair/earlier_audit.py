@@ -45,7 +45,7 @@ from snaprebuild.tier.audit.partition_audit import WRONG, CopyAudit, PartitionAu
 from snaprebuild.tier.audit.proven_snapshots import ProvenSnapshots
 from snaprebuild.tier.cost import AuditCost, CopyRead, audit_cost, cold_bytes, refuse_cold
 from snaprebuild.tier.ledger.segment_reads import SegmentRead, SegmentReadTask, single_segment
-from snaprebuild.tier.remote_partition import LOG_OF
+from snaprebuild.tier.remote_partition import LOG_OF, place_of
 from snaprebuild.tier.remote_store import StoreAccess, list_store, refuse_without_copies
 
 __all__ = ["EarlierAudit", "PresentAudit", "present_audit"]
@@ -207,8 +207,7 @@ def _take_findings(audit: StoreAudit, earlier: EarlierAudit, others: Collection[
 
 
 def _place(audit: StoreAudit, partition: AuditedPartition) -> str:
-    """The path of the findings on a partition (``RemotePartition.place``)."""
-    return f"{audit.location}: {partition.topic_partition} ({partition.topic_id})"
+    return place_of(audit.location, partition.topic_partition, partition.topic_id)
 
 
 def _take_partition(present: PresentAudit, partition: PartitionAudit, audited: AuditedPartition | None, began_ms: int) -> None:
